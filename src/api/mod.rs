@@ -1,0 +1,8 @@
+//! The contract: what users write (spec), what they read (status), and the names of things.
+
+pub mod names;
+pub mod spec;
+pub mod status;
+
+pub use spec::{RedisCluster, RedisClusterSpec};
+pub use status::RedisClusterStatus;

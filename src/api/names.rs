@@ -1,0 +1,52 @@
+//! Names that users and other programs can see: labels, annotations, objects, users. Pure.
+
+/// API group.
+pub const GROUP: &str = "redis-ha.dev";
+/// Pods, Services, ...: name of the `RedisCluster` they belong to.
+pub const CLUSTER_LABEL: &str = "redis-ha.dev/cluster";
+/// Pods: `master` or `replica`. For people and budgets; never read by a decision.
+pub const ROLE_LABEL: &str = "redis-ha.dev/role";
+/// EndpointSlice: epoch of the decision that wrote it.
+pub const EPOCH_ANNOTATION: &str = "redis-ha.dev/epoch";
+/// EndpointSlice: uid of the pod it leads to.
+pub const POD_UID_ANNOTATION: &str = "redis-ha.dev/pod-uid";
+/// Applied objects: hash of what was applied, to see drift without asking the server.
+pub const APPLIED_ANNOTATION: &str = "redis-ha.dev/applied";
+/// Field manager of all server-side applies, and `managed-by` of the slices.
+pub const MANAGER: &str = "redis-ha.dev";
+/// Name of the port in pods, Services and slices.
+pub const PORT_NAME: &str = "redis";
+/// Name of the server's container.
+pub const CONTAINER: &str = "redis";
+/// Longest name of a cluster: the longest derived name must still be a DNS label.
+pub const MAX_NAME: usize = 40;
+
+/// Names derived from one cluster's name.
+pub fn headless_service(cluster: &str) -> String {
+    format!("{cluster}-headless")
+}
+/// `ConfigMap` with the boot file.
+pub fn config_map(cluster: &str) -> String {
+    format!("{cluster}-config")
+}
+/// Secret of the application: key `password`.
+pub fn auth_secret(cluster: &str) -> String {
+    format!("{cluster}-auth")
+}
+/// Secret of the servers: `users.conf` and the passwords it was made from.
+pub fn server_secret(cluster: &str) -> String {
+    format!("{cluster}-server")
+}
+
+/// ACL user of the operator; per cluster uid, so that a recycled address can never let us in elsewhere.
+pub fn operator_user(cluster_uid: &str) -> String {
+    format!("rha-op-{}", short(cluster_uid))
+}
+/// ACL user of replication.
+pub fn replication_user(cluster_uid: &str) -> String {
+    format!("rha-repl-{}", short(cluster_uid))
+}
+
+fn short(uid: &str) -> String {
+    uid.chars().filter(char::is_ascii_alphanumeric).take(8).collect()
+}
