@@ -14,13 +14,13 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::advance::Recorded;
 use super::event::{Effect, Event};
 use super::facts::{ControllerReport, Desired, LinkId, Mono, Now, RouteFact, Ticket};
 use super::held::Held;
 use super::members::Members;
 use super::situation::Situation;
 use super::story::Story;
-use super::advance::Recorded;
 use crate::api::status::{PlanStep, RedisClusterStatus, Supervision};
 
 /// A wake-up that comes this late means that we were stopped, or starved: what we saw before is void.
@@ -94,7 +94,7 @@ pub struct Supervisor {
     rule: &'static str,
     held: Option<(Held, String)>,
     held_told: Option<(Held, Mono)>,
-    suspected: bool,
+    suspected_since: Option<Mono>,
     publish_at: Mono,
     gauges: Option<super::event::StateGauges>,
     due: Option<Mono>,
@@ -134,7 +134,7 @@ impl Supervisor {
             rule: "Standby",
             held: None,
             held_told: None,
-            suspected: false,
+            suspected_since: None,
             publish_at: Mono::ZERO,
             gauges: None,
             due: None,
@@ -184,7 +184,9 @@ impl Supervisor {
     fn situation<'a>(&'a self, now: Mono, desired: &'a Desired) -> Situation<'a> {
         let replaced_confirmed = self.record.master.as_ref().is_some_and(|master| {
             let link = self.members.get(&master.uid).and_then(super::members::Member::link_id);
-            link.is_some() && self.confirmed.as_ref().map(|(uid, link)| (uid.as_str(), *link)) == link.map(|link| (master.uid.as_str(), link))
+            link.is_some()
+                && self.confirmed.as_ref().map(|(uid, link)| (uid.as_str(), *link))
+                    == link.map(|link| (master.uid.as_str(), link))
         });
         Situation {
             now,
