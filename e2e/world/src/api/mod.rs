@@ -1,0 +1,5 @@
+//! What tests use inside a world.
+
+mod connect;
+
+pub use connect::{api_ready, connect};
