@@ -1,14 +1,17 @@
 //! The command line of the world, and the door for its re-executions.
 
 use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
 use world::inside::options::Options;
 use world::inside::{outside, pid1, supervisor};
-use world::node;
+use world::{PodHandle, node, paths};
 
 #[derive(Parser)]
 #[command(version, about = "A real Kubernetes control plane with pods as processes, without any way out")]
@@ -49,8 +52,15 @@ enum Act {
     Container { plan: PathBuf },
     #[command(name = "__container_init", hide = true)]
     ContainerInit { plan: PathBuf },
-    #[command(name = "__exec", hide = true)]
+    /// Run a command in a pod of the world around this one
     Exec {
+        /// NAMESPACE/POD
+        pod: String,
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+    #[command(name = "__exec", hide = true)]
+    ExecIn {
         pid: i32,
         plan: PathBuf,
         #[arg(last = true, required = true)]
@@ -126,8 +136,29 @@ fn act(act: Act) -> Result<u8> {
         Act::Sandbox { hostname } => node::sandbox_process::run(&hostname).map(|()| 0),
         Act::Container { plan } => node::container_process::run(&plan),
         Act::ContainerInit { plan } => node::container_init::run(&plan),
-        Act::Exec { pid, plan, command } => node::exec_process::run(pid, &plan, &command),
+        Act::Exec { pod, command } => exec(&pod, &command),
+        Act::ExecIn { pid, plan, command } => node::exec_process::run(pid, &plan, &command),
     }
+}
+
+/// Becomes the hidden command that enters the pod's first container.
+fn exec(pod: &str, command: &[String]) -> Result<u8> {
+    let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
+    let handle = runtime()?.block_on(async {
+        let client = world::connect(&paths::pki("admin.kubeconfig")).await?;
+        let pod = Api::<Pod>::namespaced(client, namespace).get(name).await;
+        PodHandle::of(&pod.with_context(|| format!("get pod {namespace}/{name}"))?)
+    })?;
+    let container = handle.containers.first().context("the pod has no container")?;
+    let exe = std::env::current_exe().context("find the world program")?;
+    let error = Command::new(exe)
+        .arg("__exec")
+        .arg(handle.pid()?.to_string())
+        .arg(paths::container_plan(&handle.uid, container))
+        .arg("--")
+        .args(command)
+        .exec();
+    Err(error).context("run the world program again")
 }
 
 /// One thread, so that children which die with their parent's thread die with

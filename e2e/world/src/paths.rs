@@ -56,6 +56,11 @@ pub fn container_pid(uid: &str, container: &str) -> PathBuf {
     pod(uid).join(container).join("pid")
 }
 
+/// How a container's present run was made.
+pub fn container_plan(uid: &str, container: &str) -> PathBuf {
+    pod(uid).join(container).join("plan.json")
+}
+
 /// A test's order how long a pod's containers wait before they restart.
 pub fn restart_delay(namespace: &str, pod: &str) -> PathBuf {
     state("restart-delay").join(format!("{namespace}_{pod}"))

@@ -98,7 +98,7 @@ async fn open(host: &str, port: u16) {
     }
 }
 
-/// The default ServiceAccount exists only where the controller-manager works.
+/// The default `ServiceAccount` exists only where the controller-manager works.
 async fn controllers_work(client: &Client) {
     let accounts = Api::<ServiceAccount>::namespaced(client.clone(), "default");
     while !matches!(timeout(LOOK, accounts.get("default")).await, Ok(Ok(_))) {

@@ -117,15 +117,12 @@ pub fn expand(text: &str, known: &BTreeMap<String, String>) -> String {
             continue;
         }
         let name = after.strip_prefix('(').and_then(|inner| inner.split_once(')'));
-        match name.and_then(|(name, tail)| known.get(name).map(|value| (value, tail))) {
-            Some((value, tail)) => {
-                out.push_str(value);
-                rest = tail;
-            }
-            None => {
-                out.push('$');
-                rest = after;
-            }
+        if let Some((value, tail)) = name.and_then(|(name, tail)| Some((known.get(name)?, tail))) {
+            out.push_str(value);
+            rest = tail;
+        } else {
+            out.push('$');
+            rest = after;
         }
     }
     out + rest

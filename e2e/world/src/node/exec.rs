@@ -27,19 +27,15 @@ pub async fn exec(pid: i32, plan: &Path, command: &[String], deadline: Duration)
         .spawn()
         .context("start a command in the container")?;
     let group = child.id().and_then(|id| i32::try_from(id).ok()).context("a new process has a number")?;
-    match timeout(deadline, child.wait()).await {
-        Ok(status) => {
-            let status = status.context("wait for the command in the container")?;
-            if !status.success() {
-                bail!("{command:?}: {status}");
-            }
-            Ok(())
-        }
-        Err(_) => {
-            // It may have ended just now.
-            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
-            child.wait().await.context("wait for the killed command")?;
-            bail!("{command:?} took longer than {deadline:?}")
-        }
+    let Ok(status) = timeout(deadline, child.wait()).await else {
+        // It may have ended just now.
+        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+        child.wait().await.context("wait for the killed command")?;
+        bail!("{command:?} took longer than {deadline:?}")
+    };
+    let status = status.context("wait for the command in the container")?;
+    if !status.success() {
+        bail!("{command:?}: {status}");
     }
+    Ok(())
 }

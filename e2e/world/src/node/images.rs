@@ -4,7 +4,7 @@
 //! (`world run --image NAME=DIRECTORY`), or the host's own /usr.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::paths;
 
@@ -49,8 +49,9 @@ impl Image {
         if !command.is_empty() {
             return command.into_iter().chain(args).collect();
         }
-        let only_options =
-            args.first().is_none_or(|first| first.starts_with('-') || first.ends_with(".conf"));
+        let only_options = args.first().is_none_or(|first| {
+            first.starts_with('-') || Path::new(first).extension().is_some_and(|end| end == "conf")
+        });
         let server = self.server.filter(|_| only_options).map(String::from);
         server.into_iter().chain(args).collect()
     }

@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets that a pod uses, with the last good copy of each: a
+//! `ConfigMap`s and `Secret`s that a pod uses, with the last good copy of each: a
 //! container must be able to restart while the API server is away.
 
 use std::collections::BTreeMap;

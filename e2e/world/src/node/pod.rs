@@ -293,7 +293,7 @@ impl PodTask {
             build: image.build,
             mounts: self.mounts(&container).map_err(Refused::config)?,
         };
-        let file = own.join(format!("plan-{attempt}.json"));
+        let file = paths::container_plan(&self.uid, name);
         std::fs::create_dir_all(&plan.directory)
             .with_context(|| format!("create {}", plan.directory.display()))
             .and_then(|()| plan.write(&file))
@@ -471,10 +471,10 @@ impl PodTask {
         }
         volumes::unmount(&self.volume_directory());
         let directory = paths::pod(&self.uid);
-        if let Err(error) = std::fs::remove_dir_all(&directory) {
-            if had_address {
-                eprintln!("{}: remove {}: {error}", self.name, directory.display());
-            }
+        if let Err(error) = std::fs::remove_dir_all(&directory)
+            && had_address
+        {
+            eprintln!("{}: remove {}: {error}", self.name, directory.display());
         }
         if self.ending == Some(Ending::Deleted) {
             self.reporter.finish().await;

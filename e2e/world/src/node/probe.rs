@@ -1,5 +1,6 @@
 //! Startup, readiness and liveness probes.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -105,7 +106,8 @@ impl Prober {
         let path = action.path.as_deref().unwrap_or("/");
         let mut request = format!("GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n");
         for header in action.http_headers.iter().flatten() {
-            request.push_str(&format!("{}: {}\r\n", header.name, header.value));
+            // Writing to a string cannot fail.
+            let _ = write!(request, "{}: {}\r\n", header.name, header.value);
         }
         request.push_str("\r\n");
         let mut stream = TcpStream::connect((host, port)).await?;

@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -166,7 +166,7 @@ fn read_only(place: &Path) -> Result<()> {
 }
 
 /// A mount point of the source's kind.
-fn make_place(source: &Path, target: &PathBuf) -> Result<()> {
+fn make_place(source: &Path, target: &Path) -> Result<()> {
     if source.is_dir() {
         return make_directory(target);
     }

@@ -1,6 +1,6 @@
 //! A pod's volumes: directories below the pod's own, filled from the API.
 //!
-//! PersistentVolumeClaims are not here yet; they need a provisioner.
+//! `PersistentVolumeClaim`s are not here yet; they need a provisioner.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
