@@ -125,7 +125,7 @@ impl Drop for Open {
 fn call(method: &Method, uri: &Uri) -> Call {
     let mut parts = uri.path().split('/').filter(|part| !part.is_empty());
     match parts.next() {
-        Some("api") => parts.nth(0),
+        Some("api") => parts.next(),
         Some("apis") => parts.nth(1),
         _ => None,
     };

@@ -12,7 +12,7 @@ pub mod status;
 pub mod watch;
 
 #[cfg(test)]
-mod scripted;
+pub(crate) mod scripted;
 
 use std::time::Duration;
 

@@ -198,9 +198,9 @@ async fn a_slice_deleted_by_hand_is_a_conflict_and_then_made_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_without_an_answer_is_unknown_and_forgets_the_version() {
-    let server = Server::start(|asked| match asked.line.starts_with("PUT") {
-        true => Answer::Silence,
-        false => Answer::Body(200, stored("10", 1, "cluster-uid")),
+    let server = Server::start(|asked| {
+        let put = asked.line.starts_with("PUT");
+        if put { Answer::Silence } else { Answer::Body(200, stored("10", 1, "cluster-uid")) }
     });
     let writer = writer(&server);
     let outcome = writer.write(Some(&endpoint("10.244.1.7")), 4).await;

@@ -61,14 +61,14 @@ fn patch(expect: &Expect, status: &RedisClusterStatus) -> serde_json::Result<Pat
     let status = serde_json::to_value(status)?;
     let operations: Vec<Value> = match expect {
         Expect::First { uid, resource_version } => vec![
-            test("/metadata/uid", json!(uid)),
-            test("/metadata/resourceVersion", json!(resource_version)),
+            test("/metadata/uid", uid.as_str()),
+            test("/metadata/resourceVersion", resource_version.as_str()),
             json!({"op": "add", "path": "/status", "value": status}),
         ],
         Expect::At { uid, epoch, plan } => {
             let mut operations =
-                vec![test("/metadata/uid", json!(uid)), test("/status/supervision/epoch", json!(epoch))];
-            operations.extend(plan.as_ref().map(|plan| test("/status/supervision/plan/id", json!(plan))));
+                vec![test("/metadata/uid", uid.as_str()), test("/status/supervision/epoch", *epoch)];
+            operations.extend(plan.as_ref().map(|plan| test("/status/supervision/plan/id", plan.as_str())));
             operations.push(json!({"op": "replace", "path": "/status", "value": status}));
             operations
         }
@@ -76,8 +76,8 @@ fn patch(expect: &Expect, status: &RedisClusterStatus) -> serde_json::Result<Pat
     Ok(Patch::Json(serde_json::from_value(Value::Array(operations))?))
 }
 
-fn test(path: &str, value: Value) -> Value {
-    json!({"op": "test", "path": path, "value": value})
+fn test(path: &str, value: impl Into<Value>) -> Value {
+    json!({"op": "test", "path": path, "value": value.into()})
 }
 
 #[cfg(test)]

@@ -142,6 +142,15 @@ impl Metrics {
         self.0.set_held(cluster, None);
     }
 
+    /// Removes the series of all clusters: another operator looks after them, and tells of them.
+    pub fn forget_all(&self) {
+        for gauge in self.0.per_cluster() {
+            gauge.reset();
+        }
+        self.0.held_reasons.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.0.held.reset();
+    }
+
     /// Whether this operator leads.
     pub fn leads(&self, leads: bool) {
         self.0.is_leader.set(i64::from(leads));
@@ -365,6 +374,15 @@ mod tests {
         assert!(!text.contains(r#"cluster="cache""#), "{text}");
         assert!(text.contains(r#"redis_ha_cluster_epoch{cluster="queue",namespace="shop"} 5"#));
         assert!(text.contains(r#"redis_ha_cluster_members{cluster="queue",namespace="shop"} 3"#));
+    }
+
+    #[test]
+    fn who_follows_tells_of_no_cluster() {
+        let metrics = Metrics::new().unwrap();
+        let gauges = StateGauges { held: Some("Paused"), ..StateGauges::default() };
+        metrics.measure(&cluster("cache"), &Measure::State(gauges));
+        metrics.forget_all();
+        assert!(!text(&metrics).contains("redis_ha_cluster_"));
     }
 
     #[test]

@@ -124,8 +124,8 @@ mod tests {
         Sighting::new(Some(spec), None, now)
     }
 
-    fn claim(transitions: i32, valid_until: Mono) -> Option<Claim> {
-        Some(Claim { transitions, valid_until })
+    fn claim(transitions: i32, valid_until: Mono) -> Claim {
+        Claim { transitions, valid_until }
     }
 
     #[test]
@@ -147,14 +147,14 @@ mod tests {
                 Verdict::Wait { until: at(108) },
             ),
             ("held by another, run out", Some(&theirs), None, at(108), Verdict::Take),
-            ("ours and valid", Some(&mine), claim(4, at(105)), at(104), Verdict::Renew),
-            ("ours, but past the renew deadline", Some(&mine), claim(4, at(105)), at(105), Verdict::Take),
+            ("ours and valid", Some(&mine), Some(claim(4, at(105))), at(104), Verdict::Renew),
+            ("ours, but past the renew deadline", Some(&mine), Some(claim(4, at(105))), at(105), Verdict::Take),
             ("ours, of an earlier life of the process", Some(&mine), None, at(101), Verdict::Take),
-            ("ours, but of another term", Some(&mine), claim(3, at(105)), at(101), Verdict::Take),
+            ("ours, but of another term", Some(&mine), Some(claim(3, at(105))), at(101), Verdict::Take),
             (
                 "taken from us while we thought it valid",
                 Some(&theirs),
-                claim(3, at(105)),
+                Some(claim(3, at(105))),
                 at(101),
                 Verdict::Wait { until: at(108) },
             ),
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_holder_that_was_suspended_does_not_go_on_in_its_old_term() {
         let mine = seen(&lease(ME, 4, 1_000), at(100));
-        assert_eq!(evaluate(Some(&mine), ME, claim(4, at(105)), at(3_700)), Verdict::Take);
+        assert_eq!(evaluate(Some(&mine), ME, Some(claim(4, at(105))), at(3_700)), Verdict::Take);
     }
 
     #[test]
