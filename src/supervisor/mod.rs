@@ -1,6 +1,8 @@
 //! The shell around the pure supervisor: one task per cluster feeds events into [`crate::core`] and
 //! performs effects, nothing else.
 
+pub mod clock;
+
 use crate::core::facts::{ControllerReport, Desired, PodFact, RouteFact};
 
 /// Namespace and name of one `RedisCluster`.
