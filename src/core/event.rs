@@ -10,7 +10,10 @@ use crate::core::facts::{ControllerReport, Desired, Info, LinkId, Mono, PodFact,
 pub enum Event {
     /// This operator holds the lease; `term` is new at each acquisition.
     Leading { term: String },
-    /// This operator does not hold the lease (any more): no more effects.
+    /// The lease could not be renewed in time, but nobody else is known to hold it (the API server may be away):
+    /// no more changes, but probing goes on so that the evidence stays warm.
+    Lapsed,
+    /// Somebody else holds the lease, or nobody does yet: no effects at all.
     Standby,
     /// The object as read live: at the start, and after a refused or unknown write.
     Stored(Stored),
