@@ -200,7 +200,9 @@ impl fmt::Debug for Link {
 
 /// The right to ask one more INFO on a connection; given back with the answer.
 #[derive(Debug)]
-pub struct Question(OwnedSemaphorePermit);
+pub struct Question {
+    _permit: OwnedSemaphorePermit,
+}
 
 impl Link {
     pub fn id(&self) -> LinkId {
@@ -215,7 +217,7 @@ impl Link {
 
     /// `None` while [`UNANSWERED_AT_ONCE`] questions wait for their answers.
     pub fn question(&self) -> Option<Question> {
-        self.unanswered.clone().try_acquire_owned().ok().map(Question)
+        self.unanswered.clone().try_acquire_owned().ok().map(|permit| Question { _permit: permit })
     }
 
     /// Asks INFO and waits for the answer, however long. `None`: the connection ended first.

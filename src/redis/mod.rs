@@ -6,4 +6,4 @@ pub mod info;
 pub mod link;
 
 #[cfg(test)]
-mod server;
+pub mod server;

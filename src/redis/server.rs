@@ -38,18 +38,23 @@ pub struct Server {
 }
 
 impl Server {
-    /// Boots fenced, without persistence, with the users of a cluster.
+    /// Boots fenced, without persistence, with the users of a cluster, on a free port.
     pub async fn start() -> Self {
+        Self::start_at(free_address()).await
+    }
+
+    /// As [`Self::start`], at this loopback address.
+    pub async fn start_at(address: SocketAddr) -> Self {
+        assert!(address.ip().is_loopback());
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("rha-shell-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let address = free_address();
         let Credentials { operator_user, operator_password, replication_user } = credentials();
         let mut conf = String::new();
         write!(
             conf,
-            "bind 127.0.0.1\nport {port}\ndir {dir}\nsave \"\"\nreplicaof 127.0.0.1 0\n\
+            "bind {ip}\nport {port}\ndir {dir}\nsave \"\"\nreplicaof 127.0.0.1 0\n\
              replica-serve-stale-data no\nrepl-backlog-ttl 0\nrdb-del-sync-files yes\n\
              repl-diskless-sync-delay 0\nrepl-ping-replica-period 1\nmin-replicas-max-lag 3\n\
              masteruser {replication_user}\nmasterauth {REPLICATION_PASSWORD}\n\
@@ -61,6 +66,7 @@ impl Server {
              -sync -replconf -acl +acl|whoami -module -cluster -config +config|get -client +client|id \
              +client|setname +client|getname +client|list +client|info +client|reply +client|tracking \
              +client|caching +client|trackinginfo +client|getredir +client|unblock\n",
+            ip = address.ip(),
             port = address.port(),
             dir = dir.display(),
         )

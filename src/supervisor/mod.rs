@@ -2,6 +2,14 @@
 //! performs effects, nothing else.
 
 pub mod clock;
+pub mod crash_points;
+mod links;
+pub mod outside;
+mod perform;
+pub mod registry;
+mod task;
+
+pub use registry::Supervisors;
 
 use crate::core::facts::{ControllerReport, Desired, PodFact, RouteFact};
 
@@ -54,3 +62,8 @@ pub struct WatchedRoute {
     pub resource_version: String,
     pub fact: RouteFact,
 }
+
+#[cfg(test)]
+mod scripted;
+#[cfg(test)]
+mod tests;
