@@ -22,7 +22,7 @@ use crate::report::http::Readiness;
 use crate::report::metrics::Metrics;
 use crate::report::{http, log};
 use crate::supervisor::crash_points::CrashPoints;
-use crate::supervisor::{Supervisors, clock};
+use crate::supervisor::{Machine, Supervisors, clock};
 use doors::{Handover, World};
 
 /// How long changes under way may take at the end: longer than any of their deadlines, and together with
@@ -121,7 +121,8 @@ impl Operator {
             teller: teller.clone(),
             metrics: metrics.clone(),
         };
-        let supervisors = Arc::new(Supervisors::new(Arc::new(world), doors::new_machine, crash_points(args)));
+        let supervisors =
+            Arc::new(Supervisors::new(Arc::new(world), Box::new(new_machine), crash_points(args)));
         let mut operator = Self {
             supervisors: supervisors.clone(),
             readiness: Readiness::default(),
@@ -201,6 +202,10 @@ impl Operator {
         let _ = tokio::time::timeout(Duration::from_secs(1), self.serving.join_next()).await;
         info!("stopped");
     }
+}
+
+fn new_machine(cluster_uid: String, name: String) -> Box<dyn Machine> {
+    Box::new(crate::core::supervisor::Supervisor::new(cluster_uid, name))
 }
 
 fn candidate(

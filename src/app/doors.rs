@@ -14,14 +14,14 @@ use crate::api::RedisClusterStatus;
 use crate::controller;
 use crate::core::event::{Effect, Endpoint, Event, Expect, Measure, Notice, Stored, WriteOutcome};
 use crate::core::facts::{Mono, Now};
+use crate::core::supervisor::Supervisor;
 use crate::kube::lease::{self, Leadership};
 use crate::kube::route::RouteWriter;
 use crate::kube::{live, status, watch};
 use crate::report::events::Teller;
 use crate::report::metrics::Metrics;
 use crate::supervisor::outside::{self, Failure};
-use crate::supervisor::task::Machine;
-use crate::supervisor::{ClusterInput, ClusterKey, OwnedPod, Supervisors, WatchedRoute, clock};
+use crate::supervisor::{ClusterInput, ClusterKey, Machine, OwnedPod, Supervisors, WatchedRoute, clock};
 
 /// What the supervisors' tasks see of everything else.
 pub struct World {
@@ -67,10 +67,6 @@ impl outside::Leadership for Leadership {
     fn held_live(&self) -> BoxFuture<'static, Result<bool, Failure>> {
         let leadership = self.clone();
         async move { Leadership::held_live(&leadership).await.map_err(Failure::from) }.boxed()
-    }
-
-    fn another(&self) -> Box<dyn outside::Leadership> {
-        Box::new(self.clone())
     }
 }
 
@@ -195,19 +191,12 @@ impl controller::Announce for Teller {
     }
 }
 
-/// The state machine of one cluster.
-pub fn new_machine(_uid: String, _name: String) -> Box<dyn Machine> {
-    Box::new(NotYet)
-}
-
-struct NotYet;
-
-impl Machine for NotYet {
-    fn handle(&mut self, _now: Now, _event: Event) -> Vec<Effect> {
-        Vec::new()
+impl Machine for Supervisor {
+    fn handle(&mut self, now: Now, event: Event) -> Vec<Effect> {
+        Supervisor::handle(self, now, event)
     }
 
     fn wake_at(&self) -> Option<Mono> {
-        None
+        Supervisor::wake_at(self)
     }
 }

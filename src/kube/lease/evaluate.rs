@@ -148,7 +148,13 @@ mod tests {
             ),
             ("held by another, run out", Some(&theirs), None, at(108), Verdict::Take),
             ("ours and valid", Some(&mine), Some(claim(4, at(105))), at(104), Verdict::Renew),
-            ("ours, but past the renew deadline", Some(&mine), Some(claim(4, at(105))), at(105), Verdict::Take),
+            (
+                "ours, but past the renew deadline",
+                Some(&mine),
+                Some(claim(4, at(105))),
+                at(105),
+                Verdict::Take,
+            ),
             ("ours, of an earlier life of the process", Some(&mine), None, at(101), Verdict::Take),
             ("ours, but of another term", Some(&mine), Some(claim(3, at(105))), at(101), Verdict::Take),
             (
