@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
+use redis::IntoConnectionInfo;
 use redis::aio::MultiplexedConnection;
 use redis_ha_operator::api::{RedisCluster, RedisClusterSpec, RedisClusterStatus};
 use world::{PodHandle, World, logs, wait_for};
@@ -187,7 +188,7 @@ impl Cluster {
 
 /// A connection to this server, with a deadline.
 pub async fn connect(ip: &str, user: &str, password: &str) -> Result<MultiplexedConnection> {
-    let info = redis::ConnectionInfo::from(redis::ConnectionAddr::Tcp(ip.to_owned(), 6379));
+    let info = redis::ConnectionAddr::Tcp(ip.to_owned(), 6379).into_connection_info()?;
     let info = info.set_redis_settings(redis::RedisConnectionInfo::default().set_username(user).set_password(password));
     let client = redis::Client::open(info)?;
     match tokio::time::timeout(Duration::from_secs(2), client.get_multiplexed_async_connection()).await {

@@ -61,7 +61,6 @@ struct Routing {
 #[derive(Debug)]
 pub struct Supervisor {
     uid: String,
-    name: String,
     mode: Mode,
     desired: Option<Desired>,
     report: ControllerReport,
@@ -101,11 +100,10 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// `uid` and `name` are those of the `RedisCluster`.
-    pub fn new(uid: String, name: String) -> Self {
+    /// `uid` is that of the `RedisCluster`.
+    pub fn new(uid: String) -> Self {
         Self {
             uid,
-            name,
             mode: Mode::Off,
             desired: None,
             report: ControllerReport::default(),

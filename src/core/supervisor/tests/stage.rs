@@ -130,7 +130,7 @@ impl Stage {
         let mut stage = Self {
             now: Duration::from_secs(100),
             nodes: (0..replicas).map(Node::new).collect(),
-            operator: Supervisor::new("cluster-uid".to_owned(), "cache".to_owned()),
+            operator: Supervisor::new("cluster-uid".to_owned()),
             status: None,
             resource_version: 1,
             api_up: true,
@@ -178,7 +178,7 @@ impl Stage {
         self.crashed = false;
         self.queue.clear();
         self.links.clear();
-        self.operator = Supervisor::new("cluster-uid".to_owned(), "cache".to_owned());
+        self.operator = Supervisor::new("cluster-uid".to_owned());
         self.lease_holder = format!("op-{}", self.term);
         let desired = self.desired.clone();
         self.feed(Event::Desired(desired));
