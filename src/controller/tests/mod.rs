@@ -84,6 +84,19 @@ async fn edited_object_is_repaired_alone() {
 }
 
 #[tokio::test]
+async fn object_that_cannot_be_applied_any_more_is_overwritten() {
+    let mut world = settled(json!({})).await;
+    world.edit(&core("services", "cache"), "/spec/ports", json!([{"name": "redis", "port": 1234}]));
+    world.server.lock().unwrap().refuses_to_apply = Some("cache");
+    let (result, requests) = world.pass().await;
+    result.unwrap();
+    let path = core("services", "cache");
+    assert_eq!(requests, [format!("PATCH force {path}"), format!("PATCH {path}")]);
+    assert_eq!(world.get(&path).unwrap()["spec"]["ports"][0]["port"], 6379);
+    assert_eq!(world.pass().await.1, Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn deleted_secrets_come_back_unchanged() {
     let mut world = settled(json!({})).await;
     for name in ["cache-auth", "cache-server"] {

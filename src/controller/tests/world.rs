@@ -53,6 +53,8 @@ pub struct Server {
     pub requests: Vec<String>,
     /// Requests that contain this text are answered with 500.
     pub broken: Option<&'static str>,
+    /// An object of this name cannot be applied, only overwritten.
+    pub refuses_to_apply: Option<&'static str>,
     /// Leadership ends after this many writes.
     pub lose_leadership_after: Option<usize>,
 }
@@ -90,12 +92,14 @@ impl World {
         let (secret_store, secrets) = cache();
         let heard = Arc::new(Heard::default());
         let ctx = Context {
+            watches: client.clone(),
             client,
             default_image: "registry.example/redis:8.2".to_owned(),
             namespace: None,
             leadership: Arc::new(receiver),
             handover: heard.clone(),
             announce: heard.clone(),
+            synced: Arc::default(),
         };
         let caches = Caches {
             clusters: cluster_store,
@@ -216,7 +220,7 @@ fn serve(server: Arc<Mutex<Server>>, leading: Arc<watch::Sender<bool>>) -> Clien
             let (parts, body) = request.into_parts();
             let body = body.collect_bytes().await.unwrap();
             let mut server = server.lock().unwrap();
-            let (code, answer) = server.answer(parts.method.as_str(), &parts.uri, &body);
+            let (code, answer) = server.answer(&parts, &body);
             let written = server.requests.iter().filter(|request| request.starts_with("PATCH")).count();
             if server.lose_leadership_after.is_some_and(|limit| written >= limit) {
                 leading.send_replace(false);
@@ -229,7 +233,10 @@ fn serve(server: Arc<Mutex<Server>>, leading: Arc<watch::Sender<bool>>) -> Clien
 }
 
 impl Server {
-    fn answer(&mut self, method: &str, uri: &http::Uri, body: &[u8]) -> (u16, Value) {
+    fn answer(&mut self, parts: &http::request::Parts, body: &[u8]) -> (u16, Value) {
+        let (method, uri) = (parts.method.as_str(), &parts.uri);
+        let applied =
+            parts.headers.get("content-type").is_some_and(|kind| kind == "application/apply-patch+yaml");
         let path = uri.path().to_owned();
         let forced = uri.query().unwrap_or_default().contains("force=true");
         let request = format!("{method}{} {path}", if forced { " force" } else { "" });
@@ -261,6 +268,9 @@ impl Server {
                 wanted["metadata"]["uid"] = uid;
                 let mut object = before.unwrap_or_else(|| json!({}));
                 merge(&mut object, wanted);
+                if applied && self.refuses_to_apply == Some(path.rsplit('/').next().unwrap_or_default()) {
+                    return failure(422, "Invalid");
+                }
                 self.objects.insert(path, object.clone());
                 (200, object)
             }
