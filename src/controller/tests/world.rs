@@ -78,29 +78,37 @@ where
     reflector::store()
 }
 
+fn context(server: &Arc<Mutex<Server>>, leading: &Arc<watch::Sender<bool>>, heard: &Arc<Heard>) -> Context {
+    let client = serve(Arc::clone(server), Arc::clone(leading));
+    Context {
+        watches: client.clone(),
+        client,
+        default_image: "registry.example/redis:8.2".to_owned(),
+        namespace: None,
+        leadership: Arc::new(leading.subscribe()),
+        handover: heard.clone(),
+        announce: heard.clone(),
+        synced: Arc::default(),
+    }
+}
+
 impl World {
+    /// For a whole controller in this world.
+    pub fn context(&self) -> Context {
+        context(&self.server, &self.leading, &self.heard)
+    }
+
     /// Leads, and knows one cluster `cache` with this spec and three nodes.
     pub fn new(spec: &Value) -> Self {
         let server = Arc::new(Mutex::new(Server::default()));
-        let (sender, receiver) = watch::channel(true);
-        let leading = Arc::new(sender);
-        let client = serve(Arc::clone(&server), Arc::clone(&leading));
+        let leading = Arc::new(watch::channel(true).0);
         let (cluster_store, clusters) = cache();
         let (stateful_set_store, stateful_sets) = cache();
         let (service_store, services) = cache();
         let (config_map_store, config_maps) = cache();
         let (secret_store, secrets) = cache();
         let heard = Arc::new(Heard::default());
-        let ctx = Context {
-            watches: client.clone(),
-            client,
-            default_image: "registry.example/redis:8.2".to_owned(),
-            namespace: None,
-            leadership: Arc::new(receiver),
-            handover: heard.clone(),
-            announce: heard.clone(),
-            synced: Arc::default(),
-        };
+        let ctx = context(&server, &leading, &heard);
         let caches = Caches {
             clusters: cluster_store,
             stateful_sets: stateful_set_store,
@@ -216,8 +224,13 @@ where
 fn serve(server: Arc<Mutex<Server>>, leading: Arc<watch::Sender<bool>>) -> Client {
     let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
     tokio::spawn(async move {
+        let mut watches = Vec::new();
         while let Some((request, respond)) = handle.next_request().await {
             let (parts, body) = request.into_parts();
+            if parts.uri.query().unwrap_or_default().contains("watch=true") {
+                watches.push(respond); // nothing ever happens
+                continue;
+            }
             let body = body.collect_bytes().await.unwrap();
             let mut server = server.lock().unwrap();
             let (code, answer) = server.answer(&parts, &body);
@@ -246,14 +259,12 @@ impl Server {
             return failure(500, "InternalError");
         }
         match method {
-            "GET" if path == "/api/v1/nodes" => {
-                let nodes: Vec<_> = self
-                    .objects
-                    .iter()
-                    .filter(|(path, _)| path.contains("/nodes/"))
-                    .map(|(_, node)| node)
-                    .collect();
-                (200, json!({"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": nodes}))
+            "GET" if !path.contains("/namespaces/") => {
+                let (group, kind) = path.rsplit_once('/').unwrap();
+                let listed = |at: &&String| at.starts_with(group) && at.contains(&format!("/{kind}/"));
+                let items: Vec<_> = self.objects.keys().filter(listed).map(|at| &self.objects[at]).collect();
+                let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items});
+                (200, list)
             }
             "GET" => self.objects.get(&path).map_or(failure(404, "NotFound"), |object| (200, object.clone())),
             "PATCH" => {
