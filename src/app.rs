@@ -204,8 +204,8 @@ impl Operator {
     }
 }
 
-fn new_machine(cluster_uid: String, name: String) -> Box<dyn Machine> {
-    Box::new(crate::core::supervisor::Supervisor::new(cluster_uid, name))
+fn new_machine(cluster_uid: String) -> Box<dyn Machine> {
+    Box::new(crate::core::supervisor::Supervisor::new(cluster_uid))
 }
 
 fn candidate(

@@ -9,7 +9,7 @@ use super::quantity::Quantity;
 use super::status::RedisClusterStatus;
 
 /// A Redis that stays writable when its master dies. `spec: {}` is a complete cluster of three pods.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "redis-ha.dev",
     version = "v1alpha1",
@@ -74,6 +74,20 @@ pub struct RedisClusterSpec {
 
 fn default_replicas() -> i32 {
     3
+}
+
+impl Default for RedisClusterSpec {
+    /// `spec: {}`
+    fn default() -> Self {
+        Self {
+            replicas: default_replicas(),
+            image: None,
+            persistence: None,
+            auth: None,
+            failover: None,
+            resources: None,
+        }
+    }
 }
 
 /// What a server writes to its own disk: `AOF` (every write, flushed each second), `RDB` (snapshots) or `None`.

@@ -31,11 +31,19 @@ pub const DRAIN: Duration = Duration::from_secs(5);
 /// One thing to do for the plan.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Act {
-    Command { uid: String, command: RoleCommand },
+    Command {
+        uid: String,
+        command: RoleCommand,
+    },
     /// Ask this pod now, besides its rhythm: connect if there is no connection.
-    Look { uid: String },
+    Look {
+        uid: String,
+    },
     /// Write the next record. `what` names the step in Events.
-    Record { next: Box<Supervision>, what: Recorded },
+    Record {
+        next: Box<Supervision>,
+        what: Recorded,
+    },
 }
 
 /// What a record says, for people.
@@ -140,11 +148,7 @@ fn revoked(situation: &Situation<'_>, plan: &Plan) -> Advance {
     if !situation.definitive && !demoted && situation.now < situation.step_since + DRAIN {
         return Advance::default();
     }
-    let death = if situation.definitive || demoted {
-        Death::Definitive("")
-    } else {
-        Death::Presumptive("")
-    };
+    let death = if situation.definitive || demoted { Death::Definitive("") } else { Death::Presumptive("") };
     choose(situation, plan, &death)
 }
 
@@ -190,7 +194,9 @@ fn has_ended(situation: &Situation<'_>, to: &ProcessRef, member: Option<&Member>
     let replaced = member.process().is_some_and(|process| process.run_id != to.run_id);
     let gone = member.is_gone() && member.run_id.as_deref() == Some(&to.run_id);
     let deleted = member.link_id().is_none()
-        && member.unlisted_since.is_some_and(|since| situation.now >= since.max(situation.step_since) + DRAIN);
+        && member
+            .unlisted_since
+            .is_some_and(|since| situation.now >= since.max(situation.step_since) + DRAIN);
     replaced || gone || deleted
 }
 
@@ -235,10 +241,9 @@ fn choose(situation: &Situation<'_>, plan: &Plan, death: &Death) -> Advance {
     let cut = |candidate: &candidate::Candidate<'_>| is_silent(situation, candidate.member);
     match candidate::best(situation).filter(cut) {
         Some(best) => match best.member.process() {
-            Some(to) => Advance::record(
-                plan::choose(situation.record, to),
-                Recorded::Chosen { offset: best.offset },
-            ),
+            Some(to) => {
+                Advance::record(plan::choose(situation.record, to), Recorded::Chosen { offset: best.offset })
+            }
             None => Advance::default(),
         },
         None => Advance::hold(

@@ -79,14 +79,10 @@ fn emptied_by_users(situation: &Situation<'_>) -> bool {
 /// The best pod: largest offset under the current id first, then the lowest ordinal.
 pub fn best<'a>(situation: &Situation<'a>) -> Option<Candidate<'a>> {
     let current = situation.current_id();
-    situation
-        .members
-        .values()
-        .filter_map(|member| examine(situation, member).ok())
-        .max_by_key(|candidate| {
-            let is_current = current == Some(candidate.info.replid.as_str());
-            (is_current, candidate.offset, std::cmp::Reverse(candidate.member.pod.ordinal))
-        })
+    situation.members.values().filter_map(|member| examine(situation, member).ok()).max_by_key(|candidate| {
+        let is_current = current == Some(candidate.info.replid.as_str());
+        (is_current, candidate.offset, std::cmp::Reverse(candidate.member.pod.ordinal))
+    })
 }
 
 /// Every pod that may not be promoted, in words.

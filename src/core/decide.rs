@@ -270,7 +270,9 @@ fn single(situation: &Situation<'_>) -> Option<Decision> {
     let (from, member) = situation.master()?;
     let mut listed = situation.listed();
     let only = listed.next()?;
-    if situation.desired.replicas != 1 || listed.next().is_some() || member.is_some_and(|member| member.is(from))
+    if situation.desired.replicas != 1
+        || listed.next().is_some()
+        || member.is_some_and(|member| member.is(from))
     {
         return None;
     }
@@ -306,10 +308,8 @@ fn restarted_master_alone(situation: &Situation<'_>) -> Option<Decision> {
 fn cold_start_empty(situation: &Situation<'_>) -> Option<Decision> {
     let (from, _) = death(situation)?;
     let listed: Vec<&Member> = situation.listed().collect();
-    let readings: Vec<(&Member, &Info)> = listed
-        .iter()
-        .filter_map(|member| restarted(situation, member).map(|info| (*member, info)))
-        .collect();
+    let readings: Vec<(&Member, &Info)> =
+        listed.iter().filter_map(|member| restarted(situation, member).map(|info| (*member, info))).collect();
     let wanted = usize::try_from(situation.desired.replicas).unwrap_or(usize::MAX);
     let all_empty = readings.iter().all(|(_, info)| info.keys == 0 && Member::position(info).is_none());
     if readings.len() < listed.len() || readings.len() < wanted || !all_empty {
@@ -385,12 +385,7 @@ fn first_ordinal(readings: &[(&Member, &Info)]) -> Option<ProcessRef> {
     readings.iter().min_by_key(|(member, _)| member.pod.ordinal).and_then(|(member, _)| member.process())
 }
 
-fn open(
-    kind: PlanKind,
-    reason: &'static str,
-    from: Option<ProcessRef>,
-    to: Option<ProcessRef>,
-) -> Decision {
+fn open(kind: PlanKind, reason: &'static str, from: Option<ProcessRef>, to: Option<ProcessRef>) -> Decision {
     Decision::Open(Draft { kind, reason, from, to }, Death::Definitive(reason))
 }
 

@@ -186,7 +186,9 @@ fn settled_down(situation: &Situation<'_>) -> bool {
     timed_out
         || situation.listed().filter(|member| member.pod.uid != master.pod.uid).all(|member| {
             match member.settled(situation.now) {
-                Some(info) => Situation::streams_from(info, ip) || !may_be_overwritten(situation, member, info),
+                Some(info) => {
+                    Situation::streams_from(info, ip) || !may_be_overwritten(situation, member, info)
+                }
                 None => member.is_gone() || member.refused.is_some(),
             }
         })

@@ -14,7 +14,9 @@ pub enum Health {
     /// The recorded process answers as a replica: something demoted it.
     Demoted,
     /// A replica is still being fed by it, whatever we see.
-    AliveByWitness { witness: String },
+    AliveByWitness {
+        witness: String,
+    },
     /// Something is wrong, but not for long enough, or not by enough witnesses.
     Suspect,
     Dead(Death),
@@ -84,7 +86,8 @@ fn judge_unseen(situation: &Situation<'_>, process: &ProcessRef, member: Option<
         return Health::AliveByWitness { witness };
     }
     // 3. Certain death.
-    if member.is_some_and(Member::is_gone) && witnesses_agree(situation, process, bad_since) {
+    let ended = member.is_some_and(|member| member.is_gone() || member.ended_with_its_pod());
+    if ended && witnesses_agree(situation, process, bad_since) {
         return Health::Dead(Death::Definitive("MasterProcessEnded"));
     }
     // 4. Presumed death.
@@ -97,11 +100,12 @@ fn living_witness(situation: &Situation<'_>, process: &ProcessRef, since: Mono) 
     situation
         .others(process)
         .find(|member| {
-            member.reading(situation.now).is_some() && member.answer_since(since).is_some_and(|info| {
-                master_ip.is_some_and(|ip| Situation::streams_from(info, ip))
-                    && info.last_io.is_some_and(|word| (0..=WITNESS_WORD).contains(&word))
-                    && situation.current_id() == Some(info.replid.as_str())
-            })
+            member.reading(situation.now).is_some()
+                && member.answer_since(since).is_some_and(|info| {
+                    master_ip.is_some_and(|ip| Situation::streams_from(info, ip))
+                        && info.last_io.is_some_and(|word| (0..=WITNESS_WORD).contains(&word))
+                        && situation.current_id() == Some(info.replid.as_str())
+                })
         })
         .map(|member| member.pod.name.clone())
 }

@@ -174,14 +174,17 @@ impl Member {
 
     /// Is this the process meant, on an open connection?
     pub fn is(&self, process: &ProcessRef) -> bool {
-        self.link_id().is_some() && self.pod.uid == process.uid && self.run_id.as_deref() == Some(&process.run_id)
+        self.link_id().is_some()
+            && self.pod.uid == process.uid
+            && self.run_id.as_deref() == Some(&process.run_id)
     }
 
     /// What the pod looks like now.
     pub fn class(&self, now: Mono) -> Class {
         match self.link {
             Link::Open { .. } => {
-                let late = self.asked.first().is_some_and(|asked| now.saturating_sub(*asked) > PROBE_DEADLINE);
+                let late =
+                    self.asked.first().is_some_and(|asked| now.saturating_sub(*asked) > PROBE_DEADLINE);
                 if self.unroutable_since.is_some() {
                     Class::Unroutable
                 } else if late {
@@ -225,6 +228,14 @@ impl Member {
     /// A connection of ours ended and nothing listens any more: this process is gone.
     pub fn is_gone(&self) -> bool {
         self.lost_at.is_some() && self.refused_twice()
+    }
+
+    /// Its pod is being deleted or is deleted, our connection ended, and nothing can be reached there any more:
+    /// the pod's network goes away with it, so there may never be a second refusal.
+    pub fn ended_with_its_pod(&self) -> bool {
+        let deleted = self.pod.terminating || !self.listed;
+        let nothing_there = self.refused.is_some() || self.unroutable_since.is_some();
+        deleted && self.lost_at.is_some() && nothing_there
     }
 
     pub fn refused_twice(&self) -> bool {
@@ -300,6 +311,14 @@ impl Member {
         self.in_sync_since = None;
         self.redial_at = now;
         self.failed_dials = 0;
+    }
+
+    /// We closed the connection ourselves; that is no sign of anything.
+    pub fn hung_up(&mut self, now: Mono) {
+        self.link = Link::Closed;
+        self.asked.clear();
+        self.outstanding = None;
+        self.redial_at = now;
     }
 
     pub fn refused(&mut self, now: Mono) {

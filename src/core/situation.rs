@@ -76,7 +76,8 @@ impl<'a> Situation<'a> {
         let (process, member) = self.master()?;
         let member = member?;
         let info = member.reading(self.now)?;
-        (member.is(process) && info.role == Role::Master && member.bad_since.is_none()).then_some((member, info))
+        (member.is(process) && info.role == Role::Master && member.bad_since.is_none())
+            .then_some((member, info))
     }
 
     /// Is this replica streaming from the pod with that address, as far as it says?
@@ -90,7 +91,9 @@ impl<'a> Situation<'a> {
         let (Some(ip), Some(own)) = (master.pod.ip, member.pod.ip) else { return false };
         let Some(info) = member.reading(self.now) else { return false };
         let acknowledged = master_info.attached.iter().any(|attached| {
-            attached.ip.parse::<IpAddr>().ok() == Some(own) && attached.state == "online" && attached.offset > 0
+            attached.ip.parse::<IpAddr>().ok() == Some(own)
+                && attached.state == "online"
+                && attached.offset > 0
         });
         Self::streams_from(info, ip) && !info.loading && !info.sync_in_progress && acknowledged
     }
@@ -98,7 +101,11 @@ impl<'a> Situation<'a> {
     /// Replicas in sync with the recorded master.
     pub fn in_sync_count(&self) -> u32 {
         let Some((master, _)) = self.master() else { return 0 };
-        self.others(master).filter(|member| member.listed && self.in_sync(member)).count().try_into().unwrap_or(0)
+        self.others(master)
+            .filter(|member| member.listed && self.in_sync(member))
+            .count()
+            .try_into()
+            .unwrap_or(0)
     }
 
     /// Replicas in the master's INFO that are none of our pods.

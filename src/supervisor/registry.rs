@@ -13,8 +13,8 @@ use super::perform::{Performer, Shared};
 use super::task::{self, Machine, Route, Watched};
 use super::{ClusterInput, ClusterKey, OwnedPod, WatchedRoute};
 
-/// Makes the state machine of a cluster from its uid and name.
-pub type NewMachine = Box<dyn Fn(String, String) -> Box<dyn Machine> + Send + Sync>;
+/// Makes the state machine of a cluster from its uid.
+pub type NewMachine = Box<dyn Fn(String) -> Box<dyn Machine> + Send + Sync>;
 
 /// The door for the controller and the watches. Words may come in any order: pods and slices that come before
 /// their cluster are kept for it.
@@ -88,7 +88,7 @@ impl Supervisors {
 
     fn start(&self, key: &ClusterKey, uid: String, watched: watch::Receiver<Watched>) -> Task {
         let name: Arc<str> = format!("{}/{}", key.namespace, key.name).into();
-        let machine = (self.new_machine)(uid.clone(), key.name.clone());
+        let machine = (self.new_machine)(uid.clone());
         let (sender, inbox) = mpsc::unbounded_channel();
         let performer = Performer::new(
             name,

@@ -198,9 +198,9 @@ impl Stage {
         let (sender, events) = mpsc::unbounded_channel();
         let effects = Arc::<Mutex<Vec<Effect>>>::default();
         let (for_machines, events_out) = (effects.clone(), sender);
-        let new_machine = move |uid: String, name: String| -> Box<dyn Machine> {
+        let new_machine = move |uid: String| -> Box<dyn Machine> {
             Box::new(Puppet {
-                name: format!("{name} {uid}"),
+                name: uid,
                 events: events_out.clone(),
                 effects: for_machines.clone(),
                 pulse,

@@ -76,7 +76,7 @@ async fn an_object_made_again_under_the_same_name_gets_a_new_machine() {
     let mut stage = Stage::leading().await;
     stage.supervisors.set(key("cache"), input("uid-2"));
     let (machine, event) = stage.named_event().await;
-    assert_eq!((machine.as_str(), event), ("cache uid-2", Event::Leading { term: "t1".into() }));
+    assert_eq!((machine.as_str(), event), ("uid-2", Event::Leading { term: "t1".into() }));
 }
 
 #[tokio::test]

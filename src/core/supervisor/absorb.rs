@@ -38,14 +38,18 @@ impl Supervisor {
                 self.routing.seen = Some(seen);
             }
             Event::Dialed { uid, outcome } => self.dialed(mono, &uid, outcome, effects),
-            Event::Knocked { uid, outcome } => self.knocked(mono, &uid, outcome),
+            Event::Knocked { uid, outcome } => self.knocked(mono, &uid, outcome, effects),
             Event::LinkLost { uid, link } => {
-                if let Some(member) = self.members.get_mut(&uid).filter(|member| member.link_id() == Some(link)) {
+                if let Some(member) =
+                    self.members.get_mut(&uid).filter(|member| member.link_id() == Some(link))
+                {
                     member.link_lost(mono);
                 }
                 self.forget_unlisted(effects);
             }
-            Event::Probed { uid, link, asked_at, outcome } => self.probed(mono, &uid, link, asked_at, outcome),
+            Event::Probed { uid, link, asked_at, outcome } => {
+                self.probed(mono, &uid, link, asked_at, outcome)
+            }
             Event::Replied { ticket, outcome } => self.replied(now, ticket, outcome, effects),
             Event::StatusWritten { ticket, outcome } => self.status_written(now, ticket, outcome, effects),
             Event::RouteWritten { ticket, outcome } => self.route_written(now, ticket, outcome, effects),
@@ -136,8 +140,11 @@ impl Supervisor {
         let record = &self.record;
         let named = |uid: &str| {
             let plan = record.plan.as_ref();
-            let processes =
-                [record.master.as_ref(), plan.and_then(|plan| plan.from.as_ref()), plan.and_then(|plan| plan.to.as_ref())];
+            let processes = [
+                record.master.as_ref(),
+                plan.and_then(|plan| plan.from.as_ref()),
+                plan.and_then(|plan| plan.to.as_ref()),
+            ];
             processes.into_iter().flatten().any(|process| process.uid == uid)
         };
         self.members.retain(|uid, member| {
@@ -189,11 +196,18 @@ impl Supervisor {
         }
     }
 
-    fn knocked(&mut self, now: Mono, uid: &str, outcome: Knock) {
+    fn knocked(&mut self, now: Mono, uid: &str, outcome: Knock, effects: &mut Vec<Effect>) {
         let Some(member) = self.members.get_mut(uid) else { return };
         member.knock_pending = false;
         match outcome {
-            Knock::Accepted => member.unroutable_since = None,
+            // The way is open again, but the old connection may sleep in its retransmission back-off for a
+            // minute: a new one asks sooner.
+            Knock::Accepted if member.unroutable_since.is_some() && member.link_id().is_some() => {
+                member.unroutable_since = None;
+                member.hung_up(now);
+                effects.push(Effect::HangUp { uid: uid.to_owned() });
+            }
+            Knock::Accepted => {}
             // The listener is gone while our connection is still open: the end of file will follow.
             Knock::Refused => member.refused(now),
             Knock::Unroutable => member.unroutable(now),
@@ -292,17 +306,21 @@ impl Supervisor {
             _ => false,
         };
         if !same {
-            let same_plan = matches!((&self.step, &step), (Some((id, ..)), Some((new_id, ..))) if id == new_id);
+            let same_plan =
+                matches!((&self.step, &step), (Some((id, ..)), Some((new_id, ..))) if id == new_id);
             self.step_since = now;
             if !same_plan {
-                self.definitive = self.definitive && step.as_ref().is_some_and(|(id, ..)| *id == self.story.plan);
+                self.definitive =
+                    self.definitive && step.as_ref().is_some_and(|(id, ..)| *id == self.story.plan);
             }
         }
         self.step = step;
     }
 
     fn route_written(&mut self, now: Now, ticket: Ticket, outcome: WriteOutcome, effects: &mut Vec<Effect>) {
-        let Some((_, written)) = self.routing.pending.take_if(|(pending, _)| *pending == ticket) else { return };
+        let Some((_, written)) = self.routing.pending.take_if(|(pending, _)| *pending == ticket) else {
+            return;
+        };
         match outcome {
             WriteOutcome::Written => {
                 self.tell_routed(now, &written, effects);
@@ -352,13 +370,17 @@ impl Supervisor {
         let master = situation.master().and_then(|(_, member)| member);
         let master_ip = master.and_then(|member| member.pod.ip);
         let master_uid = master.map(|member| member.pod.uid.clone());
-        let id = situation.well_master().map(|(_, info)| info.replid.clone()).or_else(|| situation.current_id().map(str::to_owned));
+        let id = situation
+            .well_master()
+            .map(|(_, info)| info.replid.clone())
+            .or_else(|| situation.current_id().map(str::to_owned));
         let states: Vec<(String, bool, bool)> = situation
             .members
             .values()
             .map(|member| {
                 let streams = member.reading(now).is_some_and(|info| {
-                    master_ip.is_some_and(|ip| Situation::streams_from(info, ip)) && id.as_deref() == Some(&info.replid)
+                    master_ip.is_some_and(|ip| Situation::streams_from(info, ip))
+                        && id.as_deref() == Some(&info.replid)
                 });
                 (member.pod.uid.clone(), streams, situation.in_sync(member))
             })

@@ -232,7 +232,9 @@ impl Supervisor {
     }
 
     pub(super) fn is_routed(&self) -> bool {
-        let (Some(master), Some(Some(seen))) = (&self.record.master, &self.routing.seen) else { return false };
+        let (Some(master), Some(Some(seen))) = (&self.record.master, &self.routing.seen) else {
+            return false;
+        };
         seen.uid.as_deref() == Some(&master.uid)
     }
 
@@ -252,7 +254,9 @@ impl Supervisor {
             Some(Some(seen)) if route::leads_to(seen, endpoint.as_ref()) => return,
             Some(None) if endpoint.is_none() => return,
             // The watch tells soon what is there; an idle cluster has the time.
-            None if idle && (endpoint.is_none() || now.mono < self.evidence_since + Mono::from_secs(2)) => return,
+            None if idle && (endpoint.is_none() || now.mono < self.evidence_since + Mono::from_secs(2)) => {
+                return;
+            }
             _ => {}
         }
         if !self.is_claimed() {
@@ -273,16 +277,17 @@ impl Supervisor {
             return;
         }
         let Some(Some(seen)) = self.routing.seen.clone() else { return };
-        let endpoint = self.members.values().find(|member| seen.uid.as_deref() == Some(&member.pod.uid)).and_then(
-            |member| {
-                Some(crate::core::event::Endpoint {
-                    pod: member.pod.name.clone(),
-                    uid: member.pod.uid.clone(),
-                    ip: member.pod.ip?,
-                    node: member.pod.node.clone(),
-                })
-            },
-        );
+        let endpoint =
+            self.members.values().find(|member| seen.uid.as_deref() == Some(&member.pod.uid)).and_then(
+                |member| {
+                    Some(crate::core::event::Endpoint {
+                        pod: member.pod.name.clone(),
+                        uid: member.pod.uid.clone(),
+                        ip: member.pod.ip?,
+                        node: member.pod.node.clone(),
+                    })
+                },
+            );
         self.routing.claimed = Some(self.record.epoch);
         self.send_route(endpoint, effects);
     }
@@ -301,7 +306,9 @@ impl Supervisor {
 
     /// Role labels, for people and budgets.
     fn label(&mut self, now: Mono, desired: &Desired, effects: &mut Vec<Effect>) {
-        if self.record.plan.as_ref().is_some_and(|plan| plan.step < PlanStep::Promoted) || self.stored.is_none() {
+        if self.record.plan.as_ref().is_some_and(|plan| plan.step < PlanStep::Promoted)
+            || self.stored.is_none()
+        {
             return;
         }
         let situation = self.situation(now, desired);
@@ -315,13 +322,14 @@ impl Supervisor {
             } else {
                 None
             };
-            let undecided = role.is_none() && member.reading(now).is_none() && member.bad_since.is_none();
+            let undecided = role.is_none() && member.out_of_sync_since.is_none();
             if role != member.pod.role_label.as_deref() && !undecided && !member.pod.terminating {
                 labels.push((member.pod.name.clone(), member.pod.uid.clone(), role));
             }
         }
         for (pod, uid, role) in labels {
-            let fresh = self.labelled.get(&uid).is_some_and(|(said, at)| *said == role && now < *at + LABEL_PAUSE);
+            let fresh =
+                self.labelled.get(&uid).is_some_and(|(said, at)| *said == role && now < *at + LABEL_PAUSE);
             if !fresh {
                 self.labelled.insert(uid.clone(), (role, now));
                 effects.push(Effect::Label { pod, uid, role });

@@ -14,13 +14,13 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::advance::Recorded;
 use super::event::{Effect, Event};
 use super::facts::{ControllerReport, Desired, LinkId, Mono, Now, RouteFact, Ticket};
 use super::held::Held;
 use super::members::Members;
 use super::situation::Situation;
 use super::story::Story;
-use super::advance::Recorded;
 use crate::api::status::{PlanStep, RedisClusterStatus, Supervision};
 
 /// A wake-up that comes this late means that we were stopped, or starved: what we saw before is void.
@@ -61,7 +61,6 @@ struct Routing {
 #[derive(Debug)]
 pub struct Supervisor {
     uid: String,
-    name: String,
     mode: Mode,
     desired: Option<Desired>,
     report: ControllerReport,
@@ -94,18 +93,17 @@ pub struct Supervisor {
     rule: &'static str,
     held: Option<(Held, String)>,
     held_told: Option<(Held, Mono)>,
-    suspected: bool,
+    suspected_since: Option<Mono>,
     publish_at: Mono,
     gauges: Option<super::event::StateGauges>,
     due: Option<Mono>,
 }
 
 impl Supervisor {
-    /// `uid` and `name` are those of the `RedisCluster`.
-    pub fn new(uid: String, name: String) -> Self {
+    /// `uid` is that of the `RedisCluster`.
+    pub fn new(uid: String) -> Self {
         Self {
             uid,
-            name,
             mode: Mode::Off,
             desired: None,
             report: ControllerReport::default(),
@@ -134,7 +132,7 @@ impl Supervisor {
             rule: "Standby",
             held: None,
             held_told: None,
-            suspected: false,
+            suspected_since: None,
             publish_at: Mono::ZERO,
             gauges: None,
             due: None,
@@ -184,7 +182,9 @@ impl Supervisor {
     fn situation<'a>(&'a self, now: Mono, desired: &'a Desired) -> Situation<'a> {
         let replaced_confirmed = self.record.master.as_ref().is_some_and(|master| {
             let link = self.members.get(&master.uid).and_then(super::members::Member::link_id);
-            link.is_some() && self.confirmed.as_ref().map(|(uid, link)| (uid.as_str(), *link)) == link.map(|link| (master.uid.as_str(), link))
+            link.is_some()
+                && self.confirmed.as_ref().map(|(uid, link)| (uid.as_str(), *link))
+                    == link.map(|link| (master.uid.as_str(), link))
         });
         Situation {
             now,

@@ -90,7 +90,8 @@ impl Supervisor {
         let leading = matches!(self.mode, Mode::Leading { .. });
         let reading = (leading && self.stored.is_none() && !self.reading && self.desired.is_some())
             .then_some(self.read_at);
-        let lease = (leading && self.lease.is_none() && self.record.plan.is_some()).then_some(self.lease_retry_at);
+        let lease =
+            (leading && self.lease.is_none() && self.record.plan.is_some()).then_some(self.lease_retry_at);
         let routing = (leading && self.routing.retry_at > now).then_some(self.routing.retry_at);
         let publish = (leading && self.publish_at > now).then_some(self.publish_at);
         members
@@ -109,7 +110,8 @@ impl Supervisor {
             Link::Open { .. } => {
                 let rhythm = self.rhythm(now, uid);
                 let ask = (member.asked.len() < OUTSTANDING).then_some(member.last_asked + rhythm);
-                let late = member.asked.first().map(|asked| *asked + PROBE_DEADLINE).filter(|late| *late > now);
+                let late =
+                    member.asked.first().map(|asked| *asked + PROBE_DEADLINE).filter(|late| *late > now);
                 let knock = member.bad_since.map(|_| member.knocked_at + KNOCK_PAUSE);
                 [ask, late, knock].into_iter().flatten().min()
             }

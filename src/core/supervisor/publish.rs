@@ -6,9 +6,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::Supervisor;
-use crate::api::status::{
-    LastFailover, MemberStatus, Phase, PlanStep, RedisClusterStatus, Supervision,
-};
+use crate::api::status::{LastFailover, MemberStatus, Phase, PlanStep, RedisClusterStatus, Supervision};
 use crate::core::advance::Recorded;
 use crate::core::candidate;
 use crate::core::event::{Effect, Measure, StateGauges};
@@ -19,6 +17,9 @@ use crate::core::situation::Situation;
 
 /// Smallest pause between two writes that only tell.
 const PAUSE: Mono = Mono::from_millis(500);
+
+/// How long a suspicion may keep the status as it is.
+const SUSPENSE: Mono = Mono::from_secs(2);
 
 /// (type, status, reason, message)
 type Verdict = (&'static str, bool, String, String);
@@ -33,14 +34,16 @@ impl Supervisor {
         if status == *stored || now.mono < self.publish_at {
             return;
         }
-        if self.suspected {
-            return; // a failover may be next; it will say more, and its write must not wait for this one
+        // A failover may be next: it will say more, and its write must not wait for this one.
+        if self.suspected_since.is_some_and(|since| now.mono < since + SUSPENSE) {
+            return;
         }
         self.publish_at = now.mono + PAUSE;
         let Some(term) = self.term().map(str::to_owned) else { return };
         let mut next = self.record.clone();
         if next.holder.as_deref() != Some(&term) {
-            let author = crate::core::plan::Author { term: &term, next_epoch: self.max_epoch.max(next.epoch) + 1 };
+            let author =
+                crate::core::plan::Author { term: &term, next_epoch: self.max_epoch.max(next.epoch) + 1 };
             next = crate::core::plan::claim(&next, &author);
         }
         self.write(now, next, Recorded::Kept, effects);
@@ -179,7 +182,8 @@ fn writes_accepted(situation: &Situation<'_>) -> Verdict {
     };
     let starved = info.good_replicas.is_some_and(|good| good == 0);
     if starved {
-        let message = "the master refuses writes because too few replicas acknowledge (min-replicas-to-write)";
+        let message =
+            "the master refuses writes because too few replicas acknowledge (min-replicas-to-write)";
         return ("WritesAccepted", false, "WriteQuorumNotMet".to_owned(), message.to_owned());
     }
     ("WritesAccepted", true, "MasterAcceptsWrites".to_owned(), "the master accepts writes".to_owned())

@@ -25,18 +25,21 @@ impl Supervisor {
                 let signs = member.is_none_or(|member| member.bad_since.is_some());
                 signs && matches!(health, Health::Suspect | Health::Dead(_))
             });
-        if suspected && !self.suspected && self.stored.is_some() {
+        if suspected && self.suspected_since.is_none() && self.stored.is_some() {
             let pod = self.record.master.as_ref().map(|master| master.pod.clone()).unwrap_or_default();
-            self.tell(false, "MasterSuspected", format!("{pod} does not answer as the master should"), effects);
+            self.tell(
+                false,
+                "MasterSuspected",
+                format!("{pod} does not answer as the master should"),
+                effects,
+            );
         }
-        self.suspected = suspected;
+        self.suspected_since = suspected.then(|| self.suspected_since.unwrap_or(now.mono));
     }
 
     pub(super) fn set_held(&mut self, now: Now, held: Option<(Held, String)>, effects: &mut Vec<Effect>) {
         if let Some((reason, message)) = &held {
-            let told = self
-                .held_told
-                .is_some_and(|(said, at)| said == *reason && now.mono < at + REPEAT);
+            let told = self.held_told.is_some_and(|(said, at)| said == *reason && now.mono < at + REPEAT);
             if !told && self.is_leading() {
                 self.held_told = Some((*reason, now.mono));
                 self.tell(true, reason.as_str(), message.clone(), effects);
@@ -57,7 +60,11 @@ impl Supervisor {
         effects: &mut Vec<Effect>,
     ) {
         let plan = self.record.plan.clone().or_else(|| before.plan.clone());
-        let from = plan.as_ref().and_then(|plan| plan.from.as_ref()).map(|from| from.pod.clone()).unwrap_or_default();
+        let from = plan
+            .as_ref()
+            .and_then(|plan| plan.from.as_ref())
+            .map(|from| from.pod.clone())
+            .unwrap_or_default();
         let to = plan.as_ref().and_then(|plan| plan.to.as_ref()).map(|to| to.pod.clone()).unwrap_or_default();
         let reason = plan.as_ref().map(|plan| plan.reason.clone()).unwrap_or_default();
         match what {
@@ -81,25 +88,33 @@ impl Supervisor {
                     }
                     Some(PlanKind::Failover) | None => {
                         let certainty = if *definitive { "certainly" } else { "presumably" };
-                        let message = format!("the master {from} is {certainty} dead ({reason}): replacing it");
+                        let message =
+                            format!("the master {from} is {certainty} dead ({reason}): replacing it");
                         self.tell(true, "FailoverStarted", message, effects);
                     }
                 }
             }
             Recorded::Claimed => {
                 if let Some(plan) = self.record.plan.as_ref().filter(|plan| plan.step < PlanStep::Promoted) {
-                    let message = format!("carrying on an unfinished {:?} at step {:?}", plan.kind, plan.step);
+                    let message =
+                        format!("carrying on an unfinished {:?} at step {:?}", plan.kind, plan.step);
                     self.tell(false, "PlanTakenOver", message, effects);
                 }
             }
             Recorded::Revoked => {
-                let message = format!("no replica follows {from} any more; waiting until its write lease is over");
+                let message =
+                    format!("no replica follows {from} any more; waiting until its write lease is over");
                 self.tell(false, "OldMasterRevoked", message, effects);
             }
             Recorded::Chosen { offset } => {
                 self.story.chosen = Some(now.mono);
                 self.story.chosen_offset = Some(*offset);
-                self.tell(false, "ReplicaSelected", format!("{to} has the newest data: offset {offset}"), effects);
+                self.tell(
+                    false,
+                    "ReplicaSelected",
+                    format!("{to} has the newest data: offset {offset}"),
+                    effects,
+                );
             }
             Recorded::ChooseAgain => {
                 let message = "the chosen successor ended before it was master: choosing again".to_owned();
@@ -129,7 +144,9 @@ impl Supervisor {
         let Some(last) = self.stored.as_ref().and_then(|stored| stored.last_failover.clone()) else { return };
         let mut message = format!("{} is the master and everything reachable follows it", last.to);
         if let Some(stages) = last.stages {
-            let stage = |name: &str, value: Option<u64>| value.map(|ms| format!(" {name} {ms} ms")).unwrap_or_default();
+            let stage = |name: &str, value: Option<u64>| {
+                value.map(|ms| format!(" {name} {ms} ms")).unwrap_or_default()
+            };
             message = format!(
                 "{message}; since the first sign:{}{}{}{}{}{}",
                 stage("confirmed", stages.confirmed),
@@ -159,12 +176,19 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn tell_done(&mut self, now: Now, pod: &str, command: &RoleCommand, effects: &mut Vec<Effect>) {
+    pub(super) fn tell_done(
+        &mut self,
+        now: Now,
+        pod: &str,
+        command: &RoleCommand,
+        effects: &mut Vec<Effect>,
+    ) {
         match command {
             RoleCommand::Promote { .. } => self.story.promoted = Some(now.mono),
             RoleCommand::Follow { cut_clients, .. } => {
                 if *cut_clients {
-                    let message = format!("{pod} was a master that is not on record: it follows the recorded one");
+                    let message =
+                        format!("{pod} was a master that is not on record: it follows the recorded one");
                     self.tell(true, "OldMasterDemoted", message, effects);
                 } else if self.record.plan.is_some() {
                     self.story.healed = Some(now.mono);

@@ -55,11 +55,7 @@ fn a_master_and_a_replica_in_the_other_partition_are_not_replaced() {
     let mut stage = Stage::settled(3);
     stage.node("cache-0").cut_off = true;
     stage.node("cache-1").cut_off = true;
-    let now = stage.now;
-    let node = stage.node("cache-2");
-    node.link_up = false;
-    node.link_lost = Some(now);
-    node.master = ("10.0.0.99".to_owned(), 6379);
+    stage.cut("cache-0", "cache-2");
     stage.run(60 * SECOND);
     assert_eq!(stage.masters(), ["cache-0"]);
     assert_eq!(stage.condition("Held").1, "NoQuorum");

@@ -114,6 +114,8 @@ pub struct Stage {
     pub desired: Desired,
     /// The operator dies right before (false) or after (true) the n-th changing effect.
     pub crash_at: Option<(u32, bool)>,
+    /// Pairs of pods whose servers cannot reach each other.
+    pub cuts: Vec<(String, String)>,
     pub effects: u32,
     pub crashed: bool,
     term: u32,
@@ -128,7 +130,7 @@ impl Stage {
         let mut stage = Self {
             now: Duration::from_secs(100),
             nodes: (0..replicas).map(Node::new).collect(),
-            operator: Supervisor::new("cluster-uid".to_owned(), "cache".to_owned()),
+            operator: Supervisor::new("cluster-uid".to_owned()),
             status: None,
             resource_version: 1,
             api_up: true,
@@ -145,6 +147,7 @@ impl Stage {
                 unreachable_after: Duration::from_secs(3),
             },
             crash_at: None,
+            cuts: Vec::new(),
             effects: 0,
             crashed: false,
             term: 0,
@@ -175,7 +178,7 @@ impl Stage {
         self.crashed = false;
         self.queue.clear();
         self.links.clear();
-        self.operator = Supervisor::new("cluster-uid".to_owned(), "cache".to_owned());
+        self.operator = Supervisor::new("cluster-uid".to_owned());
         self.lease_holder = format!("op-{}", self.term);
         let desired = self.desired.clone();
         self.feed(Event::Desired(desired));
@@ -271,8 +274,28 @@ impl Stage {
         self.list_pods();
     }
 
+    /// The two servers lose each other, and the replica of the two notices.
+    pub fn cut(&mut self, one: &str, other: &str) {
+        self.cuts.push((one.to_owned(), other.to_owned()));
+        let now = self.now;
+        for (name, peer) in [(one, other), (other, one)] {
+            let peer = self.node(peer).ip.to_string();
+            let node = self.node(name);
+            if node.link_up && node.master.0 == peer {
+                node.link_up = false;
+                node.link_lost = Some(now);
+            }
+        }
+    }
+
+    fn is_cut(&self, one: &str, other: &str) -> bool {
+        self.cuts.iter().any(|(a, b)| (a == one && b == other) || (a == other && b == one))
+    }
+
     pub fn write(&mut self, count: u64) {
-        let Some(index) = self.nodes.iter().position(|node| node.up && node.role == Role::Master) else { return };
+        let Some(index) = self.nodes.iter().position(|node| node.up && node.role == Role::Master) else {
+            return;
+        };
         self.nodes[index].keys += count;
         self.nodes[index].offset += i64::try_from(count).unwrap();
     }
@@ -282,7 +305,11 @@ impl Stage {
         while !self.crashed {
             let queued = self.queue.iter().map(|(at, seq, _)| (*at, *seq)).min();
             let wake = self.operator.wake_at();
-            let next = [queued.map(|(at, _)| at), wake, Some(self.now + 5 * MS)].into_iter().flatten().min().unwrap();
+            let next = [queued.map(|(at, _)| at), wake, Some(self.now + 5 * MS)]
+                .into_iter()
+                .flatten()
+                .min()
+                .unwrap();
             if next.max(self.now) > end {
                 break;
             }
@@ -332,7 +359,11 @@ impl Stage {
                     return;
                 }
             }
-            let delay = if matches!(effect, Effect::WriteStatus { .. } | Effect::Route { .. }) { 2 * MS } else { MS / 4 };
+            let delay = if matches!(effect, Effect::WriteStatus { .. } | Effect::Route { .. }) {
+                2 * MS
+            } else {
+                MS / 4
+            };
             self.later(delay, Due::Effect(effect));
         }
     }
@@ -351,10 +382,16 @@ impl Stage {
         match effect {
             Effect::Dial { uid, ip } => {
                 let Some(node) = self.nodes.iter().find(|node| node.ip == ip) else {
-                    return self.later(300 * MS, Due::Event(Event::Dialed { uid, outcome: DialOutcome::Unroutable }));
+                    return self.later(
+                        300 * MS,
+                        Due::Event(Event::Dialed { uid, outcome: DialOutcome::Unroutable }),
+                    );
                 };
                 if node.cut_off {
-                    return self.later(300 * MS, Due::Event(Event::Dialed { uid, outcome: DialOutcome::Unroutable }));
+                    return self.later(
+                        300 * MS,
+                        Due::Event(Event::Dialed { uid, outcome: DialOutcome::Unroutable }),
+                    );
                 }
                 let outcome = if !node.up {
                     DialOutcome::Refused
@@ -390,7 +427,8 @@ impl Stage {
                 }
             }
             Effect::Command { ticket, uid, link, command } => {
-                let alive = self.links.get(&uid).is_some_and(|(open, _)| *open == link) && self.info(&uid).is_some();
+                let alive =
+                    self.links.get(&uid).is_some_and(|(open, _)| *open == link) && self.info(&uid).is_some();
                 let outcome = if alive {
                     let name = self.nodes.iter().find(|node| node.uid == uid).unwrap().name.clone();
                     self.commands.push((name, command.clone()));
@@ -527,9 +565,14 @@ impl Stage {
             if !replica.up || replica.frozen || replica.role == Role::Master {
                 continue;
             }
-            let host = replica.master.0.clone();
+            let (host, name) = (replica.master.0.clone(), replica.name.clone());
             let Some(source) = self.nodes.iter().position(|node| {
-                node.ip.to_string() == host && node.up && !node.frozen && node.role == Role::Master && node.serving
+                !self.is_cut(&node.name, &name)
+                    && node.ip.to_string() == host
+                    && node.up
+                    && !node.frozen
+                    && node.role == Role::Master
+                    && node.serving
             }) else {
                 continue;
             };
@@ -585,7 +628,9 @@ impl Stage {
             master_host: replica.then(|| node.master.0.clone()),
             master_port: node.master.1,
             link_up: node.link_up,
-            link_down_since: node.link_lost.map_or(Some(-1), |at| i64::try_from((self.now - at).as_secs()).ok()),
+            link_down_since: node
+                .link_lost
+                .map_or(Some(-1), |at| i64::try_from((self.now - at).as_secs()).ok()),
             last_io: Some(if node.link_up { 0 } else { -1 }),
             sync_in_progress: false,
             replid: node.replid.clone(),

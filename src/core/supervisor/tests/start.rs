@@ -10,7 +10,9 @@ const SECOND: Duration = Duration::from_secs(1);
 #[test]
 fn first_ordinal_becomes_the_master_when_every_pod_answers_and_is_empty() {
     let mut stage = Stage::new(3);
-    assert!(stage.until(3 * SECOND, |stage| stage.record().plan.is_none() && stage.record().master.is_some()));
+    assert!(
+        stage.until(3 * SECOND, |stage| stage.record().plan.is_none() && stage.record().master.is_some())
+    );
     assert_eq!(stage.master(), "cache-0");
     assert_eq!(stage.masters(), ["cache-0"]);
     assert!(stage.reasons().contains(&"BootstrapStarted"));
@@ -107,7 +109,9 @@ fn an_unrecorded_master_is_demoted_and_its_clients_are_cut() {
     node.role = crate::core::facts::Role::Master;
     node.link_up = false;
     assert!(stage.until(5 * SECOND, |stage| stage.masters() == ["cache-0"]));
-    let cut = |(_, command): &(String, RoleCommand)| matches!(command, RoleCommand::Follow { cut_clients: true, .. });
+    let cut = |(_, command): &(String, RoleCommand)| {
+        matches!(command, RoleCommand::Follow { cut_clients: true, .. })
+    };
     assert!(stage.commands.iter().any(cut));
 }
 
