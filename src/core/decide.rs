@@ -4,6 +4,9 @@
 //! its order carries the safety: may we act at all, is what is recorded still true, is the master alive, and
 //! only then who replaces it.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use super::candidate;
