@@ -4,6 +4,7 @@ mod account;
 mod apply;
 mod audit;
 mod connect;
+mod images;
 mod links;
 mod logs;
 mod namespaces;
@@ -20,6 +21,7 @@ use kube::Client;
 
 pub use audit::{AuditEvent, audit_position, audit_since};
 pub use connect::{api_ready, connect};
+pub use images::add_image;
 pub use logs::logs;
 pub use nix::sys::signal::Signal;
 pub use pods::{PodHandle, is_ready};

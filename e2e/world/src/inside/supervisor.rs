@@ -17,7 +17,7 @@ use super::options::Options;
 use super::processes::{Died, Processes};
 use super::{components, control, network, outside};
 use crate::addresses::{API_PORT, API_SERVICE, NodeNumber, OUTER, SERVICES};
-use crate::api::{api_ready, connect};
+use crate::api::{self, api_ready, connect};
 use crate::{paths, program};
 
 /// A busy machine needs ten seconds; a broken one should not look busy for ever.
@@ -80,7 +80,7 @@ async fn bring_up(options: &Options, world: &Path, processes: &Processes) -> Res
 }
 
 fn directories(options: &Options, world: &Path) -> Result<()> {
-    let made = ["bin", "log", "pods", "pod-logs", "restart-delay", "cuts", "process", "kubeconfig"];
+    let made = ["bin", "log", "pods", "pod-logs", "restart-delay", "cuts", "process", "kubeconfig", "images"];
     for directory in made.map(paths::state) {
         std::fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
     }
@@ -88,7 +88,7 @@ fn directories(options: &Options, world: &Path) -> Result<()> {
     symlink(world, paths::state("bin/world")).context("link world")?;
     std::fs::write(paths::state("audit-policy.yaml"), components::AUDIT_POLICY)
         .context("write the audit policy")?;
-    std::fs::write(paths::images(), serde_json::to_vec(&options.images)?).context("write the image table")
+    options.images.iter().try_for_each(|(name, directory)| api::add_image(name, directory))
 }
 
 /// Waits until something accepts connections. The caller holds the deadline.

@@ -8,7 +8,7 @@ use kube::Api;
 use world::addresses::OUTER;
 use world::{PodHandle, World, wait_for};
 
-use crate::support::{LONG, ping, redis};
+use crate::support::{LONG, ping, redis, wait_status};
 
 const SHORT: Duration = Duration::from_millis(700);
 
@@ -127,5 +127,27 @@ async fn a_node_that_is_off_is_found_lost_and_comes_back() -> Result<()> {
     let back = world.ready_pod(&namespace, &pod.name, LONG).await?;
     assert_eq!((back.uid, pod.pid()?), (pod.uid.clone(), pid), "it ran on");
     ping(&pod.ip, SHORT).await?;
+    world.delete_namespace(&namespace).await
+}
+
+#[tokio::test]
+async fn a_crashed_node_loses_its_processes_and_starts_them_again() -> Result<()> {
+    let world = World::enter_alone().await?;
+    let namespace = world.create_namespace("crash").await?;
+    world.apply(&namespace, &redis(3)).await?;
+    let pod = world.ready_pod(&namespace, "redis-0", LONG).await?;
+    let agent = format!("node-agent-{}", pod.node);
+    world.stop_component(&agent).await?;
+    wait_for("the server to be gone", LONG, async || Ok(ping(&pod.ip, SHORT).await.is_err().then_some(())))
+        .await?;
+    world.start_component(&agent).await?;
+    let status = wait_status(&world, &namespace, "redis-0", "back", |status| {
+        status.restart_count == 1 && status.ready
+    })
+    .await?;
+    assert_eq!(status.last_state.and_then(|state| state.terminated).map(|ended| ended.exit_code), Some(255));
+    let back = world.ready_pod(&namespace, "redis-0", LONG).await?;
+    assert_eq!(back.uid, pod.uid);
+    ping(&back.ip, SHORT).await?;
     world.delete_namespace(&namespace).await
 }
