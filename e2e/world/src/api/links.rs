@@ -4,6 +4,7 @@
 //! from the files: so tests in several processes do not disturb each other. A
 //! cut drops packets silently and without state, as a real partition does.
 
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::time::Duration;
 
@@ -78,11 +79,11 @@ async fn change(files: impl FnOnce() -> Result<()>) -> Result<()> {
         sleep(Duration::from_millis(5)).await;
     }
     files()?;
-    let rules: String = pairs()?
-        .iter()
-        .map(|(from, to)| format!("add rule inet cuts dropped ip saddr {from} ip daddr {to} drop\n"))
-        .collect();
-    let script = format!("{CHAINS}{rules}");
+    let mut script = CHAINS.to_owned();
+    for (from, to) in pairs()? {
+        // Writing to a string cannot fail.
+        let _ = writeln!(script, "add rule inet cuts dropped ip saddr {from} ip daddr {to} drop");
+    }
     let outer = program::run("nft", &["-f", "-"], &script);
     let nodes = nodes()?;
     let inner = nodes.iter().map(|node| {

@@ -32,16 +32,13 @@ pub async fn run(options: Options) -> Result<u8> {
     let (processes, mut died) = Processes::new(world.clone());
     let begun = Instant::now();
     let ended = tokio::select! {
-        up = timeout(START_DEADLINE, bring_up(&options, &world, &processes)) => {
+        up = timeout(START_DEADLINE, bring_up(&options, &world, &processes, begun)) => {
             up.with_context(|| format!("the world was not ready within {START_DEADLINE:?}")).and_then(|up| up)
         }
         Some(died) = died.recv() => Err(fatal(&died)),
     };
     let outcome = match ended {
-        Ok(()) => {
-            eprintln!("world: {} nodes ready after {:.1} s", options.nodes, begun.elapsed().as_secs_f64());
-            command(&options, &mut died).await
-        }
+        Ok(()) => command(&options, &mut died).await,
         Err(error) => Err(error),
     };
     if let Some(directory) = &options.keep_logs {
@@ -50,7 +47,8 @@ pub async fn run(options: Options) -> Result<u8> {
     outcome
 }
 
-async fn bring_up(options: &Options, world: &Path, processes: &Processes) -> Result<()> {
+async fn bring_up(options: &Options, world: &Path, processes: &Processes, begun: Instant) -> Result<()> {
+    let say = |what: &str| eprintln!("world: {what} after {:.1} s", begun.elapsed().as_secs_f64());
     directories(options, world)?;
     let address = format!("--address={OUTER}");
     let kubebox = options.kubebox.to_str().context("the path of kubebox is not UTF-8")?;
@@ -62,10 +60,12 @@ async fn bring_up(options: &Options, world: &Path, processes: &Processes) -> Res
 
     processes.add(components::etcd(&options.kubebox))?;
     open("127.0.0.1", 2379).await;
+    say("network and etcd up");
     processes.add(components::api_server(&options.kubebox))?;
     open(OUTER, API_PORT).await;
     let client = connect(&paths::pki("admin.kubeconfig")).await?;
     api_ready(&client).await;
+    say("API server ready");
     processes.add(components::controller_manager(&options.kubebox))?;
     processes.add(components::scheduler(&options.kubebox))?;
     let nodes: Vec<_> = (1..=options.nodes).map(NodeNumber).collect();
@@ -76,6 +76,7 @@ async fn bring_up(options: &Options, world: &Path, processes: &Processes) -> Res
         processes.add(components::proxy(&options.kubebox, node, options.fast_proxy))?;
     }
     tokio::join!(controllers_work(&client), nodes_ready(&client, &nodes), open(API_SERVICE, 443));
+    say(&format!("{} nodes and Services ready", options.nodes));
     Ok(())
 }
 
