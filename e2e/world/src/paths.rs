@@ -75,3 +75,8 @@ pub fn cuts() -> PathBuf {
 pub fn node_namespace(node: &str) -> PathBuf {
     Path::new("/run/netns").join(node)
 }
+
+/// What a claim's volume holds; it outlives pods and crashes of its node.
+pub fn persistent_volume(name: &str) -> PathBuf {
+    state("persistent-volumes").join(name)
+}

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::net::{TcpStream, UnixListener};
 use tokio::process::Command;
@@ -18,6 +20,7 @@ use super::processes::{Died, Processes};
 use super::{components, control, network, outside};
 use crate::addresses::{API_PORT, API_SERVICE, NodeNumber, OUTER, SERVICES};
 use crate::api::{self, api_ready, connect};
+use crate::node::claims;
 use crate::{paths, program};
 
 /// A busy machine needs ten seconds; a broken one should not look busy for ever.
@@ -66,6 +69,7 @@ async fn bring_up(options: &Options, world: &Path, processes: &Processes, begun:
     let client = connect(&paths::pki("admin.kubeconfig")).await?;
     api_ready(&client).await;
     say("API server ready");
+    storage_class(&client).await?;
     processes.add(components::controller_manager(&options.kubebox))?;
     processes.add(components::scheduler(&options.kubebox))?;
     let nodes: Vec<_> = (1..=options.nodes).map(NodeNumber).collect();
@@ -80,8 +84,25 @@ async fn bring_up(options: &Options, world: &Path, processes: &Processes, begun:
     Ok(())
 }
 
+async fn storage_class(client: &Client) -> Result<()> {
+    let classes = Api::<StorageClass>::all(client.clone());
+    let class = serde_json::from_value(claims::storage_class())?;
+    classes.create(&PostParams::default(), &class).await.map(drop).context("create the storage class")
+}
+
 fn directories(options: &Options, world: &Path) -> Result<()> {
-    let made = ["bin", "log", "pods", "pod-logs", "restart-delay", "cuts", "process", "kubeconfig", "images"];
+    let made = [
+        "bin",
+        "log",
+        "pods",
+        "pod-logs",
+        "restart-delay",
+        "cuts",
+        "process",
+        "kubeconfig",
+        "images",
+        "persistent-volumes",
+    ];
     for directory in made.map(paths::state) {
         std::fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
     }
