@@ -85,21 +85,23 @@ async fn change(files: impl FnOnce() -> Result<()>) -> Result<()> {
         let _ = writeln!(script, "add rule inet cuts dropped ip saddr {from} ip daddr {to} drop");
     }
     let outer = program::run("nft", &["-f", "-"], &script);
-    let nodes = nodes()?;
-    let inner = nodes.iter().map(|node| {
+    let namespaces = namespaces()?;
+    let inner = namespaces.iter().map(|namespace| {
         let script = &script;
-        async move { program::run("ip", &["netns", "exec", node, "nft", "-f", "-"], script).await }
+        async move { program::run("ip", &["netns", "exec", namespace, "nft", "-f", "-"], script).await }
     });
     tokio::try_join!(outer, try_join_all(inner))?;
     Ok(())
 }
 
-fn nodes() -> Result<Vec<String>> {
-    let mut nodes = Vec::new();
-    for entry in fs::read_dir("/run/netns").context("list the nodes")? {
-        nodes.push(entry.context("list the nodes")?.file_name().to_string_lossy().into_owned());
+/// Of all nodes and hosts.
+fn namespaces() -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir("/run/netns").context("list the network namespaces")? {
+        let entry = entry.context("list the network namespaces")?;
+        names.push(entry.file_name().to_string_lossy().into_owned());
     }
-    Ok(nodes)
+    Ok(names)
 }
 
 /// A range's slash cannot be in a file's name.

@@ -4,6 +4,7 @@ mod account;
 mod apply;
 mod audit;
 mod connect;
+mod hosts;
 mod images;
 mod links;
 mod logs;
@@ -21,6 +22,7 @@ use kube::Client;
 
 pub use audit::{AuditEvent, audit_position, audit_since};
 pub use connect::{api_ready, connect};
+pub use hosts::Host;
 pub use images::add_image;
 pub use logs::logs;
 pub use nix::sys::signal::Signal;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
-use world::addresses::OUTER;
-use world::{PodHandle, World, wait_for};
+use world::addresses::{API_SERVICE, OUTER};
+use world::{Host, PodHandle, Process, World, wait_for};
 
 use crate::support::{LONG, ping, redis, wait_status};
 
@@ -78,6 +78,34 @@ async fn a_one_way_cut_loses_only_that_direction() -> Result<()> {
     assert!(heard_b.is_err(), "heard {heard_b:?}");
     world.heal(&a.ip, &b.ip).await?;
     assert!(reaches(&a, &b).await);
+    world.delete_namespace(&namespace).await
+}
+
+#[tokio::test]
+async fn programs_on_two_hosts_can_be_cut_apart() -> Result<()> {
+    let world = World::enter().await?;
+    let namespace = world.create_namespace("hosts").await?;
+    world.apply(&namespace, &redis(1)).await?;
+    let pod = world.ready_pod(&namespace, "redis-0", LONG).await?;
+    let (one, two) = (world.host().await?, world.host().await?);
+    let asks = async |host: &Host, server: &str| {
+        let args = ["1", "redis-cli", "-h", server, "ping"];
+        let mut process = Process::spawn_on(host, "client", "timeout", args, [("A", "B")])?;
+        process.wait(LONG).await?;
+        process.log()
+    };
+    world.cut(&one.address, &pod.ip).await?;
+    assert_ne!(asks(&one, &pod.ip).await?, "PONG\n");
+    assert_eq!(asks(&two, &pod.ip).await?, "PONG\n");
+    world.heal(&one.address, &pod.ip).await?;
+    assert_eq!(asks(&one, &pod.ip).await?, "PONG\n");
+    // The API server answers a Redis command with an end, and not with silence.
+    for address in [format!("{OUTER} -p 6443"), format!("{API_SERVICE} -p 443")] {
+        let words: Vec<_> =
+            ["5", "redis-cli", "-h"].into_iter().chain(address.split(' ')).chain(["ping"]).collect();
+        let mut process = Process::spawn_on(&one, "client", "timeout", words, [("A", "B")])?;
+        assert_ne!(process.wait(LONG).await?, 124, "no answer from {address}");
+    }
     world.delete_namespace(&namespace).await
 }
 
