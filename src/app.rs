@@ -133,12 +133,14 @@ impl Operator {
         };
         operator.watch(args, clients);
         let context = controller::Context {
+            watches: clients.patient.clone(),
             client: clients.impatient.clone(),
             default_image: args.default_redis_image.clone(),
             namespace: args.namespace.clone(),
             leadership: Arc::new(leadership.clone()),
             handover: Arc::new(Handover { supervisors, metrics: metrics.clone() }),
             announce: Arc::new(teller),
+            synced: operator.readiness.part("controller"),
         };
         operator.start("controller", controller::run(context));
         operator.start("leader metric", follow_leadership(leadership.clone(), metrics.clone()));

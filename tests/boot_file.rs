@@ -1,11 +1,12 @@
 //! A real server, started from the boot file and the users file on loopback: it boots fenced, and each
 //! user can do what it must and no more.
 
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis_ha_operator::api::{RedisCluster, names};
 use redis_ha_operator::core::objects::secrets::Passwords;
@@ -47,10 +48,8 @@ impl Server {
             .spawn()
             .unwrap();
         let mut server = Self { process, port, dir };
-        let deadline = Instant::now() + Duration::from_secs(10);
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(server.process.try_wait().unwrap().is_none(), "the server refused its boot file");
-            assert!(Instant::now() < deadline, "the server does not listen");
             std::thread::yield_now();
         }
         server
@@ -82,7 +81,7 @@ impl Session {
     fn say(&mut self, words: &[&str]) -> String {
         let mut request = format!("*{}\r\n", words.len());
         for word in words {
-            request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+            let _ = write!(request, "${}\r\n{word}\r\n", word.len());
         }
         self.reader.get_mut().write_all(request.as_bytes()).unwrap();
         let first = self.line();

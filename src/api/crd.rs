@@ -30,7 +30,7 @@ pub fn json() -> Result<Value, CrdError> {
 }
 
 /// `nullable` goes: without it the API server drops a `null` before rules and defaults see it, so that `image: null` is
-/// the same as no image. Formats that it does not know (`uint32`) go: it warns of them. Whole numbers lose their
+/// the same as no image. Lines of a description are joined: readers wrap them anew. Formats that it does not know (`uint32`) go: it warns of them. Whole numbers lose their
 /// `.0`, for readers and for tools that diff.
 fn tidy(value: &mut Value) {
     match value {
@@ -40,6 +40,9 @@ fn tidy(value: &mut Value) {
             }
             if fields.get("format").and_then(Value::as_str).is_some_and(|format| format.starts_with("uint")) {
                 fields.remove("format");
+            }
+            if let Some(Value::String(text)) = fields.get_mut("description") {
+                *text = text.replace('\n', " ");
             }
             fields.values_mut().for_each(tidy);
         }

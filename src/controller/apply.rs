@@ -24,7 +24,7 @@ const CALL_DEADLINE: Duration = Duration::from_secs(5);
 /// Something the controller tried and could not do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("cannot {act} {object}: {source}")]
+    #[error("cannot {act} {object}: {}", answer(source))]
     Call { act: &'static str, object: String, source: Box<kube::Error> },
     #[error("cannot {act} {object}: no answer from the API server within {CALL_DEADLINE:?}")]
     Deadline { act: &'static str, object: String },
@@ -127,11 +127,41 @@ pub async fn converge<K: Kind>(
     if !ctx.leadership.is_leader() {
         return Ok(Standing::Waiting);
     }
-    let patch = Patch::Apply(&body);
-    let applied = within_deadline("apply", title::<K>(&name), api.patch(&name, &params, &patch)).await?;
     let created = live.is_none();
+    let applied = match write(&api, &name, &params, &Patch::Apply(body.clone())).await {
+        Err(Error::Call { source, .. }) if !created && is_status(&source, 422) => {
+            if !ctx.leadership.is_leader() {
+                return Ok(Standing::Waiting);
+            }
+            write(&api, &name, &PatchParams::apply(names::MANAGER), &overwrite(body)).await?
+        }
+        other => other?,
+    };
     info!(kind = %K::kind(&()), namespace = wanted.namespace(), name, created, "object made equal to the spec");
     Ok(Standing::Equal(Box::new(applied)))
+}
+
+async fn write<K: Kind>(
+    api: &Api<K>,
+    name: &str,
+    params: &PatchParams,
+    patch: &Patch<Value>,
+) -> Result<K, Error> {
+    within_deadline("apply", title::<K>(name), api.patch(name, params, patch)).await
+}
+
+/// Apply merges lists by key and keeps what other people added. If they changed a port's number, ours is added beside
+/// it under the same name, which is invalid for ever. A merge patch takes our lists as a whole.
+fn overwrite(body: Value) -> Patch<Value> {
+    Patch::Merge(body)
+}
+
+/// What the API server says, without the status object around it.
+fn answer(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
 }
 
 /// Deletes an object of ours that is not wanted any more.

@@ -6,6 +6,7 @@ mod caches;
 mod diff;
 mod memory;
 mod passwords;
+mod presence;
 mod reconcile;
 mod report;
 mod scale;
@@ -14,6 +15,7 @@ mod spread;
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::stream::BoxStream;
@@ -35,7 +37,9 @@ type Guarded = DeserializeGuard<RedisCluster>;
 
 /// Everything the controller needs.
 pub struct Context {
-    /// A client whose calls do not retry for minutes.
+    /// For watches: patient.
+    pub watches: Client,
+    /// For everything else: it must not repeat a call by itself, since leadership is asked for once a call.
     pub client: Client,
     /// `--default-redis-image`; empty: each spec must name its image.
     pub default_image: String,
@@ -45,6 +49,8 @@ pub struct Context {
     pub leadership: Arc<dyn Leads>,
     pub handover: Arc<dyn Handover>,
     pub announce: Arc<dyn Announce>,
+    /// Set once the caches are filled.
+    pub synced: Arc<AtomicBool>,
 }
 
 /// Whether this operator may write now.
@@ -97,7 +103,7 @@ const CONCURRENCY: u16 = 16;
 
 /// Runs until the process ends.
 pub async fn run(ctx: Context) {
-    let (caches, streams) = caches::watch(&ctx.client, ctx.namespace.as_deref());
+    let (caches, streams) = caches::watch(&ctx.watches, ctx.namespace.as_deref());
     let room = Arc::new(Room { ctx, caches, memory: Memory::default() });
     let departures = Arc::clone(&room);
     let clusters = streams.clusters.filter_map(move |event| {
@@ -126,7 +132,10 @@ pub async fn run(ctx: Context) {
 /// Becoming leader, and the caches being filled for the first time: passes before that did nothing.
 fn reasons_to_reconcile_all(room: &Arc<Room>) -> impl Stream<Item = ()> + Send + use<> {
     let filled = Arc::clone(room);
-    let caches_filled = stream::once(async move { filled.caches.filled().await });
+    let caches_filled = stream::once(async move {
+        filled.caches.filled().await;
+        filled.ctx.synced.store(true, Ordering::Release);
+    });
     stream::select(caches_filled, room.ctx.leadership.became_leader())
 }
 

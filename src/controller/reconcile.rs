@@ -6,8 +6,6 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::Resource;
 use kube::runtime::controller::Action;
-use kube::runtime::watcher::Event;
-use tracing::info;
 
 use super::apply::{self, Error, Kind, converge, delete_orphan};
 use super::passwords::{self, Found};
@@ -254,40 +252,4 @@ impl Pass<'_> {
 /// Generation that was applied before, as recorded.
 fn observed(cluster: Option<&RedisCluster>) -> Option<i64> {
     cluster?.status.as_ref()?.observed_generation
-}
-
-impl Room {
-    /// Hands over, unless the object has gone meanwhile: its task must not come back to life.
-    fn arrive(&self, key: &ClusterKey, uid: &str, input: ClusterInput) {
-        let _whole = self.memory.lock();
-        if self.caches.has_cluster(key, uid) {
-            self.ctx.handover.set(key.clone(), input);
-        }
-    }
-
-    /// The object is gone or going.
-    fn depart(&self, key: &ClusterKey) {
-        let mut clusters = self.memory.lock();
-        if clusters.remove(key).is_some() {
-            info!(namespace = key.namespace, cluster = key.name, "RedisCluster is gone");
-        }
-        self.ctx.handover.remove(key);
-    }
-
-    /// Called for each event of the watch, after the cache has taken it: no pass is started for what is gone.
-    pub(super) fn notice_departures(&self, event: &Event<Guarded>) {
-        match event {
-            Event::Delete(object) => {
-                if let Some(key) = cluster_key(object) {
-                    self.depart(&key);
-                }
-            }
-            // A new list after a gap: whoever went during the gap is not in it.
-            Event::InitDone => {
-                let known: Vec<ClusterKey> = self.memory.lock().keys().cloned().collect();
-                known.iter().filter(|key| !self.caches.has_key(key)).for_each(|key| self.depart(key));
-            }
-            Event::Apply(_) | Event::Init | Event::InitApply(_) => {}
-        }
-    }
 }

@@ -75,14 +75,14 @@ impl Writer {
     }
 
     pub fn tally(&self) -> Tally {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.tally).clone()
     }
 
     /// Waits for an acknowledgement after this moment.
     pub async fn acknowledged_after(&self, moment: Instant, limit: Duration) -> Result<Instant> {
         let look = async {
             loop {
-                let last = self.tally.lock().unwrap_or_else(PoisonError::into_inner).first_after(moment);
+                let last = lock(&self.tally).first_after(moment);
                 if let Some(at) = last {
                     return at;
                 }
@@ -134,24 +134,16 @@ async fn write(target: Target, load: Load, tally: Arc<Mutex<Tally>>) {
         };
         match attempt(address, connection, &load, number).await {
             Outcome::Acknowledged => {
-                let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
-                tally.acknowledged.push((number, Instant::now()));
-                drop(tally);
+                lock(&tally).acknowledged.push((number, Instant::now()));
                 number += 1;
                 sleep(load.pause).await;
                 continue;
             }
-            outcome => {
-                let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
-                match outcome {
-                    Outcome::Refused => tally.refused += 1,
-                    Outcome::Unconnected => tally.unconnected += 1,
-                    Outcome::Open | Outcome::Acknowledged => {
-                        tally.open += 1;
-                        // That key may exist: it is not used again.
-                        number += 1;
-                    }
-                }
+            Outcome::Refused => lock(&tally).refused += 1,
+            Outcome::Unconnected => lock(&tally).unconnected += 1,
+            Outcome::Open => {
+                lock(&tally).open += 1;
+                number += 1; // that key may exist: it is not used again
             }
         }
         turn += 1;
@@ -159,6 +151,10 @@ async fn write(target: Target, load: Load, tally: Arc<Mutex<Tally>>) {
         let pause = if turn % count.max(1) == 0 { Duration::from_millis(1) } else { Duration::from_micros(100) };
         sleep(pause).await;
     }
+}
+
+fn lock(tally: &Mutex<Tally>) -> std::sync::MutexGuard<'_, Tally> {
+    tally.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 enum Outcome {

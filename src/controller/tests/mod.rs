@@ -3,6 +3,7 @@
 mod world;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kube::runtime::controller::Action;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use world::{World, cluster_path, core, key, stateful_set, writes};
 
-use crate::controller::reconcile;
+use crate::controller::{reconcile, run};
 
 /// A world in which all objects were made.
 async fn settled(spec: Value) -> World {
@@ -81,6 +82,19 @@ async fn edited_object_is_repaired_alone() {
     let (_, requests) = world.pass().await;
     assert_eq!(requests, [format!("PATCH force {}", core("configmaps", "cache-config"))]);
     assert!(world.get(&core("configmaps", "cache-config")).unwrap()["data"]["redis.conf"] != json!("port 1"));
+}
+
+#[tokio::test]
+async fn object_that_cannot_be_applied_any_more_is_overwritten() {
+    let mut world = settled(json!({})).await;
+    world.edit(&core("services", "cache"), "/spec/ports", json!([{"name": "redis", "port": 1234}]));
+    world.server.lock().unwrap().refuses_to_apply = Some("cache");
+    let (result, requests) = world.pass().await;
+    result.unwrap();
+    let path = core("services", "cache");
+    assert_eq!(requests, [format!("PATCH force {path}"), format!("PATCH {path}")]);
+    assert_eq!(world.get(&path).unwrap()["spec"]["ports"][0]["port"], 6379);
+    assert_eq!(world.pass().await.1, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -354,4 +368,28 @@ async fn object_that_went_while_the_watch_was_down_is_noticed() {
     world.sync();
     world.room.notice_departures(&Event::InitDone);
     assert!(!world.heard.inputs.lock().unwrap().contains_key(&key()));
+}
+
+#[tokio::test]
+async fn a_standby_that_becomes_leader_makes_everything() {
+    let world = World::new(&json!({}));
+    world.leading.send_replace(false);
+    let ctx = world.context();
+    let synced = Arc::clone(&ctx.synced);
+    let running = tokio::spawn(run(ctx));
+    until(|| synced.load(Ordering::Acquire) && world.heard.inputs.lock().unwrap().contains_key(&key())).await;
+    assert_eq!(writes(&world.server.lock().unwrap().requests), Vec::<&str>::new());
+    world.leading.send_replace(true);
+    until(|| world.get(&stateful_set()).is_some() && world.input().stateful_set_uid.is_some()).await;
+    assert_eq!(writes(&world.server.lock().unwrap().requests).len(), 6);
+    running.abort();
+}
+
+async fn until(met: impl Fn() -> bool) {
+    let wait = async {
+        while !met() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), wait).await.unwrap();
 }

@@ -53,6 +53,8 @@ pub struct Server {
     pub requests: Vec<String>,
     /// Requests that contain this text are answered with 500.
     pub broken: Option<&'static str>,
+    /// An object of this name cannot be applied, only overwritten.
+    pub refuses_to_apply: Option<&'static str>,
     /// Leadership ends after this many writes.
     pub lose_leadership_after: Option<usize>,
 }
@@ -76,27 +78,37 @@ where
     reflector::store()
 }
 
+fn context(server: &Arc<Mutex<Server>>, leading: &Arc<watch::Sender<bool>>, heard: &Arc<Heard>) -> Context {
+    let client = serve(Arc::clone(server), Arc::clone(leading));
+    Context {
+        watches: client.clone(),
+        client,
+        default_image: "registry.example/redis:8.2".to_owned(),
+        namespace: None,
+        leadership: Arc::new(leading.subscribe()),
+        handover: heard.clone(),
+        announce: heard.clone(),
+        synced: Arc::default(),
+    }
+}
+
 impl World {
+    /// For a whole controller in this world.
+    pub fn context(&self) -> Context {
+        context(&self.server, &self.leading, &self.heard)
+    }
+
     /// Leads, and knows one cluster `cache` with this spec and three nodes.
     pub fn new(spec: &Value) -> Self {
         let server = Arc::new(Mutex::new(Server::default()));
-        let (sender, receiver) = watch::channel(true);
-        let leading = Arc::new(sender);
-        let client = serve(Arc::clone(&server), Arc::clone(&leading));
+        let leading = Arc::new(watch::channel(true).0);
         let (cluster_store, clusters) = cache();
         let (stateful_set_store, stateful_sets) = cache();
         let (service_store, services) = cache();
         let (config_map_store, config_maps) = cache();
         let (secret_store, secrets) = cache();
         let heard = Arc::new(Heard::default());
-        let ctx = Context {
-            client,
-            default_image: "registry.example/redis:8.2".to_owned(),
-            namespace: None,
-            leadership: Arc::new(receiver),
-            handover: heard.clone(),
-            announce: heard.clone(),
-        };
+        let ctx = context(&server, &leading, &heard);
         let caches = Caches {
             clusters: cluster_store,
             stateful_sets: stateful_set_store,
@@ -212,11 +224,16 @@ where
 fn serve(server: Arc<Mutex<Server>>, leading: Arc<watch::Sender<bool>>) -> Client {
     let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
     tokio::spawn(async move {
+        let mut watches = Vec::new();
         while let Some((request, respond)) = handle.next_request().await {
             let (parts, body) = request.into_parts();
+            if parts.uri.query().unwrap_or_default().contains("watch=true") {
+                watches.push(respond); // nothing ever happens
+                continue;
+            }
             let body = body.collect_bytes().await.unwrap();
             let mut server = server.lock().unwrap();
-            let (code, answer) = server.answer(parts.method.as_str(), &parts.uri, &body);
+            let (code, answer) = server.answer(&parts, &body);
             let written = server.requests.iter().filter(|request| request.starts_with("PATCH")).count();
             if server.lose_leadership_after.is_some_and(|limit| written >= limit) {
                 leading.send_replace(false);
@@ -229,7 +246,10 @@ fn serve(server: Arc<Mutex<Server>>, leading: Arc<watch::Sender<bool>>) -> Clien
 }
 
 impl Server {
-    fn answer(&mut self, method: &str, uri: &http::Uri, body: &[u8]) -> (u16, Value) {
+    fn answer(&mut self, parts: &http::request::Parts, body: &[u8]) -> (u16, Value) {
+        let (method, uri) = (parts.method.as_str(), &parts.uri);
+        let applied =
+            parts.headers.get("content-type").is_some_and(|kind| kind == "application/apply-patch+yaml");
         let path = uri.path().to_owned();
         let forced = uri.query().unwrap_or_default().contains("force=true");
         let request = format!("{method}{} {path}", if forced { " force" } else { "" });
@@ -239,14 +259,12 @@ impl Server {
             return failure(500, "InternalError");
         }
         match method {
-            "GET" if path == "/api/v1/nodes" => {
-                let nodes: Vec<_> = self
-                    .objects
-                    .iter()
-                    .filter(|(path, _)| path.contains("/nodes/"))
-                    .map(|(_, node)| node)
-                    .collect();
-                (200, json!({"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": nodes}))
+            "GET" if !path.contains("/namespaces/") => {
+                let (group, kind) = path.rsplit_once('/').unwrap();
+                let listed = |at: &&String| at.starts_with(group) && at.contains(&format!("/{kind}/"));
+                let items: Vec<_> = self.objects.keys().filter(listed).map(|at| &self.objects[at]).collect();
+                let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items});
+                (200, list)
             }
             "GET" => self.objects.get(&path).map_or(failure(404, "NotFound"), |object| (200, object.clone())),
             "PATCH" => {
@@ -261,6 +279,9 @@ impl Server {
                 wanted["metadata"]["uid"] = uid;
                 let mut object = before.unwrap_or_else(|| json!({}));
                 merge(&mut object, wanted);
+                if applied && self.refuses_to_apply == Some(path.rsplit('/').next().unwrap_or_default()) {
+                    return failure(422, "Invalid");
+                }
                 self.objects.insert(path, object.clone());
                 (200, object)
             }
