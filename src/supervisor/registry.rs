@@ -55,7 +55,7 @@ impl Supervisors {
         let uid = input.uid.clone();
         supervised.tell(|watched| replace(&mut watched.input, Some(input)));
         if supervised.task.as_ref().is_none_or(|task| task.cluster_uid != uid) {
-            supervised.task = Some(self.start(&key, uid, supervised.watched.subscribe()));
+            supervised.task = Some(self.start(key, uid, supervised.watched.subscribe()));
         }
     }
 
@@ -72,7 +72,7 @@ impl Supervisors {
         self.update(key, |supervised| supervised.tell(|watched| replace(&mut watched.pods, Some(pods))));
     }
 
-    /// The master's EndpointSlice; `None`: there is none.
+    /// The master's `EndpointSlice`; `None`: there is none.
     pub fn route(&self, key: &ClusterKey, route: Option<WatchedRoute>) {
         let route = route.map_or(Route::Absent, Route::Seen);
         self.update(key, |supervised| supervised.tell(|watched| replace(&mut watched.route, route)));
@@ -86,17 +86,17 @@ impl Supervisors {
         all_ended
     }
 
-    fn start(&self, key: &ClusterKey, uid: String, watched: watch::Receiver<Watched>) -> Task {
+    fn start(&self, key: ClusterKey, uid: String, watched: watch::Receiver<Watched>) -> Task {
         let name: Arc<str> = format!("{}/{}", key.namespace, key.name).into();
-        let machine = (self.new_machine)(uid.clone(), key.name.clone());
         let (sender, inbox) = mpsc::unbounded_channel();
         let performer = Performer::new(
             name,
-            self.outside.cluster(key, &uid),
+            self.outside.cluster(&key, &uid),
             self.outside.leadership().into(),
             self.shared.clone(),
             sender,
         );
+        let machine = (self.new_machine)(uid.clone(), key.name);
         let running = tokio::spawn(task::run(machine, performer, self.outside.leadership(), watched, inbox))
             .abort_handle();
         Task { cluster_uid: uid, running }

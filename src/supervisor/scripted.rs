@@ -273,9 +273,11 @@ pub fn pod(ordinal: u32, owner: &str) -> OwnedPod {
     }
 }
 
+/// Last byte of the address given out last.
+static LAST: AtomicU8 = AtomicU8::new(0);
+
 /// A server on the port that pods use, at a loopback address that no other test process uses.
 pub async fn pod_server() -> (Server, IpAddr) {
-    static LAST: AtomicU8 = AtomicU8::new(0);
     let [.., high, low] = std::process::id().to_be_bytes();
     let last = LAST.fetch_add(1, Ordering::SeqCst) + 1;
     let ip = Ipv4Addr::new(127, high.max(1), low.max(1), last);

@@ -68,7 +68,7 @@ pub async fn run(
                 events.push(Event::Tick);
             }
             happened = inbox.recv() => match happened {
-                Some(Happened::Event(event)) => events.push(event),
+                Some(Happened::Event(event)) => events.push(*event),
                 Some(Happened::Heard { uid, link, report }) => {
                     events.extend(performer.links.heard(uid, link, report));
                 }
@@ -154,7 +154,7 @@ impl Told {
     }
 }
 
-/// An address is trusted only from a pod that our own StatefulSet made.
+/// An address is trusted only from a pod that our own `StatefulSet` made.
 fn owned(pods: &[OwnedPod], stateful_set_uid: Option<&str>) -> Vec<crate::core::facts::PodFact> {
     let mut owned: Vec<_> = pods
         .iter()

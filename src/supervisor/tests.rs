@@ -15,6 +15,8 @@ use crate::core::event::{
     WriteOutcome,
 };
 use crate::core::facts::{ControllerReport, Role, RouteFact};
+use crate::redis::link::Report;
+use crate::redis::server::{Dialled, credentials};
 
 fn write_status(ticket: u64) -> Effect {
     let status = RedisClusterStatus { epoch: ticket, ..RedisClusterStatus::default() };
@@ -255,6 +257,27 @@ async fn connections_outlive_the_lease_but_not_the_cluster() {
     stage.supervisors.remove(&key("cache"));
     stage.silence().await;
     assert_eq!(operators(&server).await, 0);
+}
+
+#[tokio::test]
+async fn the_first_command_of_a_later_term_cuts_the_operators_other_connections() {
+    let (server, ip) = pod_server().await;
+    let mut stage = Stage::leading().await;
+    stage.perform(Effect::Dial { uid: "pod-0".into(), ip });
+    let Event::Dialed { outcome: DialOutcome::Connected { link, .. }, .. } = stage.event().await else {
+        panic!("expected a connection")
+    };
+    let detach = |ticket| Effect::Command { ticket, uid: "pod-0".into(), link, command: RoleCommand::Detach };
+    let mut other = Dialled::open(server.address, credentials(), false);
+    let _kept_open = other.opened().await;
+    stage.perform(detach(1));
+    assert!(matches!(stage.event().await, Event::Replied { ticket: 1, outcome: CommandOutcome::Done(_) }));
+    assert_eq!(operators(&server).await, 2, "in the term of the dial the cut has been made");
+    stage.world.stands(Standing::Leading { term: "t2".into() });
+    assert_eq!(stage.event().await, Event::Leading { term: "t2".into() });
+    stage.perform(detach(2));
+    assert!(matches!(stage.event().await, Event::Replied { ticket: 2, outcome: CommandOutcome::Done(_) }));
+    assert!(matches!(other.report().await, Report::Lost));
 }
 
 #[tokio::test]
