@@ -1,20 +1,163 @@
-//! The spec: what users write.
+//! The spec: what users write. The rules that `kubectl apply` checks stand beside the fields; what no
+//! rule can say is checked in `core::valid`. Types only.
 
-use kube::CustomResource;
+use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::quantity::Quantity;
 use super::status::RedisClusterStatus;
 
-/// A Redis that stays writable when its master dies.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// A Redis that stays writable when its master dies. `spec: {}` is a complete cluster of three pods.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "redis-ha.dev",
     version = "v1alpha1",
     kind = "RedisCluster",
     plural = "redisclusters",
-    namespaced
+    shortname = "rdc",
+    category = "all",
+    namespaced,
+    status = "RedisClusterStatus",
+    doc = "A Redis that stays writable when its master dies.",
+    derive = "PartialEq",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.selector"
+    ),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Master", type_ = "string", json_path = ".status.master"),
+    printcolumn(name = "Ready", type_ = "integer", json_path = ".status.readyReplicas"),
+    printcolumn(name = "Epoch", type_ = "integer", json_path = ".status.epoch"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = Rule::new("size(self.metadata.name) <= 40 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("metadata.name must be at most 40 lower-case letters, digits and '-', begin with a letter and end with a letter or digit: pods and Services are named after it"),
+    validation = Rule::new("!has(self.spec.auth) || !has(self.spec.auth.secretName) || self.spec.auth.secretName != self.metadata.name + '-server'").message("spec.auth.secretName must not be the operator's own Secret <name>-server: name a Secret of yours")
 )]
-#[kube(status = "RedisClusterStatus", shortname = "rdc", category = "all")]
 #[serde(rename_all = "camelCase")]
-pub struct RedisClusterSpec {}
+#[x_kube(
+    validation = Rule::new("(has(self.persistence) ? self.persistence : 'None') == (has(oldSelf.persistence) ? oldSelf.persistence : 'None')").message("spec.persistence cannot be changed: create a new RedisCluster and copy the data"),
+    validation = Rule::new("(has(self.auth) && has(self.auth.secretName) ? self.auth.secretName : '') == (has(oldSelf.auth) && has(oldSelf.auth.secretName) ? oldSelf.auth.secretName : '')").message("spec.auth.secretName cannot be changed: put the new password into the same Secret, or create a new RedisCluster")
+)]
+pub struct RedisClusterSpec {
+    /// Number of pods, the master included, 1 to 9. With 1 there is no replica, hence no failover; with 2 or more a
+    /// write is refused while no replica is in sync.
+    #[serde(default = "default_replicas")]
+    #[schemars(range(min = 1, max = 9))]
+    #[x_kube(validation = Rule::new("self >= 1 && self <= 9").message("spec.replicas must be 1 to 9: one master and up to eight replicas"))]
+    pub replicas: i32,
+
+    /// Container image of the server: Redis 6.2 or later, or Valkey. Empty: the operator's
+    /// `--default-redis-image`. A running pod keeps its image until it is restarted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    #[x_kube(validation = Rule::new("!self.matches('[[:space:]]')").message("spec.image must not contain spaces: write registry/name:tag or leave it empty"))]
+    pub image: Option<String>,
+
+    /// What a server writes to its own disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistence: Option<Persistence>,
+
+    /// Where the application's password comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Auth>,
+
+    /// When and how the operator replaces a dead master.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failover: Option<Failover>,
+
+    /// CPU and memory of each server. With a memory limit `maxmemory` is set to 0.6 of it: the rest is for buffers
+    /// and for the copies that a snapshot or a sync needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+}
+
+fn default_replicas() -> i32 {
+    3
+}
+
+impl Default for RedisClusterSpec {
+    /// `spec: {}`
+    fn default() -> Self {
+        Self {
+            replicas: default_replicas(),
+            image: None,
+            persistence: None,
+            auth: None,
+            failover: None,
+            resources: None,
+        }
+    }
+}
+
+/// What a server writes to its own disk: `AOF` (every write, flushed each second), `RDB` (snapshots) or `None`.
+/// Without it: `None`. The disk lives as long as the pod, so it speeds up a restart; replicas are what keeps the
+/// data. Cannot be changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Persistence {
+    /// Append-only file, flushed each second.
+    #[serde(rename = "AOF")]
+    Aof,
+    /// Snapshots at Redis' usual save points.
+    #[serde(rename = "RDB")]
+    Rdb,
+    /// Nothing.
+    #[default]
+    None,
+}
+
+/// Where the application's password comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Auth {
+    /// Secret in the same namespace whose key `password` is the password of the `default` user, byte by byte (mind a
+    /// newline at its end). Without it a password is generated into Secret `<name>-auth`. Label your Secret
+    /// `redis-ha.dev/cluster: <name>` so that a change of it is seen at once; running pods take a new
+    /// password when they are restarted. Cannot be changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')").message("spec.auth.secretName must be the name of a Secret: lower-case letters, digits, '-' and '.'; leave auth out to have a password generated"))]
+    pub secret_name: Option<String>,
+}
+
+/// When and how the operator replaces a dead master.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Failover {
+    /// How long nobody, neither the operator nor a replica, must have had word from a master whose process is not
+    /// known to have ended, before it counts as dead; `1s` to `5m`, without it `3s`. A process that is
+    /// known to have ended is replaced at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = Rule::new("self.matches('^([0-9]+([.][0-9]+)?(ms|s|m))+$') && duration(self) >= duration('1s') && duration(self) <= duration('5m')").message("spec.failover.unreachableAfter must be a duration from 1s to 5m, for example 3s"))]
+    pub unreachable_after: Option<String>,
+}
+
+/// CPU and memory of each server, as in a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!has(self.limits) || !has(self.limits.memory) || (isQuantity(string(self.limits.memory)) && !quantity(string(self.limits.memory)).isLessThan(quantity('160Mi')))").message("spec.resources.limits.memory must be at least 160Mi: 0.6 of it has to hold the replication backlog of 64 MB and some data"),
+    validation = Rule::new("!has(self.limits) || !has(self.requests) || !has(self.limits.memory) || !has(self.requests.memory) || (isQuantity(string(self.limits.memory)) && isQuantity(string(self.requests.memory)) && !quantity(string(self.requests.memory)).isGreaterThan(quantity(string(self.limits.memory))))").message("spec.resources.requests.memory must not exceed spec.resources.limits.memory: raise the limit or lower the request"),
+    validation = Rule::new("!has(self.limits) || !has(self.requests) || !has(self.limits.cpu) || !has(self.requests.cpu) || (isQuantity(string(self.limits.cpu)) && isQuantity(string(self.requests.cpu)) && !quantity(string(self.requests.cpu)).isGreaterThan(quantity(string(self.limits.cpu))))").message("spec.resources.requests.cpu must not exceed spec.resources.limits.cpu: raise the limit or lower the request")
+)]
+pub struct Resources {
+    /// What the scheduler reserves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<ResourceList>,
+    /// What a server may use at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<ResourceList>,
+}
+
+/// Amounts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceList {
+    /// Cores, for example `500m` or `2`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Quantity>,
+    /// Bytes, for example `2Gi`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Quantity>,
+}

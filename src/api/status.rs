@@ -40,6 +40,7 @@ pub struct RedisClusterStatus {
     pub last_failover: Option<LastFailover>,
     /// Available, WritesAccepted, ReplicationHealthy, FailoverReady, Progressing, Held, SpecValid.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 
@@ -156,7 +157,7 @@ pub struct Plan {
     /// The write quorum that was in force before: what the permission rule R + W > N uses.
     pub w_before: u32,
     /// When it was recorded.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", extend("format" = "date-time"))]
     pub started_at: Time,
 }
 
@@ -189,7 +190,7 @@ pub enum PlanStep {
 #[serde(rename_all = "camelCase")]
 pub struct LastFailover {
     /// When it was finished.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", extend("format" = "date-time"))]
     pub at: Time,
     /// What kind of change.
     pub kind: PlanKind,

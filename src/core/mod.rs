@@ -1,6 +1,19 @@
 //! The pure core: facts in, decisions out. No async, no clock, no client, no randomness.
 
+pub mod advance;
+pub mod candidate;
+pub mod decide;
 pub mod event;
 pub mod facts;
+pub mod heal;
+pub mod health;
+pub mod held;
+pub mod members;
 pub mod objects;
+pub mod permission;
+pub mod plan;
+pub mod route;
+pub mod situation;
+pub mod story;
+pub mod supervisor;
 pub mod valid;

@@ -10,6 +10,7 @@ pub mod registry;
 mod task;
 
 pub use registry::Supervisors;
+pub use task::Machine;
 
 use crate::core::facts::{ControllerReport, Desired, PodFact, RouteFact};
 

@@ -13,8 +13,8 @@ use super::perform::{Performer, Shared};
 use super::task::{self, Machine, Route, Watched};
 use super::{ClusterInput, ClusterKey, OwnedPod, WatchedRoute};
 
-/// Makes the state machine of a cluster from its uid and name.
-pub type NewMachine = Box<dyn Fn(String, String) -> Box<dyn Machine> + Send + Sync>;
+/// Makes the state machine of a cluster from its uid.
+pub type NewMachine = Box<dyn Fn(String) -> Box<dyn Machine> + Send + Sync>;
 
 /// The door for the controller and the watches. Words may come in any order: pods and slices that come before
 /// their cluster are kept for it.
@@ -49,7 +49,7 @@ impl Supervisors {
 
     /// Starts the cluster's task, or tells it what is new. An object that was deleted and made again under the
     /// same name is another cluster.
-    pub fn set(&self, key: ClusterKey, input: ClusterInput) {
+    pub fn set(&self, key: &ClusterKey, input: ClusterInput) {
         let mut clusters = self.clusters();
         let supervised = clusters.entry(key.clone()).or_insert_with(Supervised::new);
         let uid = input.uid.clone();
@@ -86,17 +86,17 @@ impl Supervisors {
         all_ended
     }
 
-    fn start(&self, key: ClusterKey, uid: String, watched: watch::Receiver<Watched>) -> Task {
+    fn start(&self, key: &ClusterKey, uid: String, watched: watch::Receiver<Watched>) -> Task {
         let name: Arc<str> = format!("{}/{}", key.namespace, key.name).into();
         let (sender, inbox) = mpsc::unbounded_channel();
         let performer = Performer::new(
             name,
-            self.outside.cluster(&key, &uid),
+            self.outside.cluster(key, &uid),
             self.outside.leadership().into(),
             self.shared.clone(),
             sender,
         );
-        let machine = (self.new_machine)(uid.clone(), key.name);
+        let machine = (self.new_machine)(uid.clone());
         let running = tokio::spawn(task::run(machine, performer, self.outside.leadership(), watched, inbox))
             .abort_handle();
         Task { cluster_uid: uid, running }

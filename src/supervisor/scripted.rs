@@ -198,13 +198,8 @@ impl Stage {
         let (sender, events) = mpsc::unbounded_channel();
         let effects = Arc::<Mutex<Vec<Effect>>>::default();
         let (for_machines, events_out) = (effects.clone(), sender);
-        let new_machine = move |uid: String, name: String| -> Box<dyn Machine> {
-            Box::new(Puppet {
-                name: format!("{name} {uid}"),
-                events: events_out.clone(),
-                effects: for_machines.clone(),
-                pulse,
-            })
+        let new_machine = move |uid: String| -> Box<dyn Machine> {
+            Box::new(Puppet { name: uid, events: events_out.clone(), effects: for_machines.clone(), pulse })
         };
         let outside = Arc::new(Scripted(world.clone()));
         Self {
@@ -219,7 +214,7 @@ impl Stage {
     pub async fn leading() -> Self {
         let mut stage = Self::new();
         stage.world.stands(Standing::Leading { term: "t1".into() });
-        stage.supervisors.set(key("cache"), input("uid-1"));
+        stage.supervisors.set(&key("cache"), input("uid-1"));
         assert_eq!(stage.event().await, Event::Leading { term: "t1".into() });
         assert_eq!(stage.event().await, Event::Reported(ControllerReport::default()));
         stage

@@ -1,1 +1,6 @@
+//! The operator under test in a real Kubernetes: how to run it, how to use its clusters, and how to judge it
+//! from outside.
 
+pub mod cluster;
+pub mod operator;
+pub mod writer;

@@ -1,0 +1,153 @@
+//! What `kubectl apply` refuses and with which sentence, evaluated without an API server; and that the
+//! committed file is what the types say.
+
+use kube::core::cel::Validator;
+use serde_json::{Value, json};
+
+use super::*;
+
+const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crds/redisclusters.redis-ha.dev.yaml");
+
+fn schema() -> Value {
+    json().unwrap()["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+}
+
+fn cluster(name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "redis-ha.dev/v1alpha1",
+        "kind": "RedisCluster",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": spec,
+    })
+}
+
+/// All sentences with which the object is refused.
+fn refusals(new: &Value, old: Option<&Value>) -> String {
+    match Validator::new().validate(&schema(), new, old) {
+        Ok(()) => String::new(),
+        Err(errors) => errors.into_iter().map(|error| error.message).collect::<Vec<_>>().join("\n"),
+    }
+}
+
+#[test]
+fn committed_crd_is_fresh() {
+    let generated = yaml().unwrap();
+    let committed = std::fs::read_to_string(COMMITTED).unwrap_or_default();
+    assert!(generated == committed, "crds/ is stale: run `make generate`");
+}
+
+#[test]
+fn empty_spec_is_accepted() {
+    assert_eq!(refusals(&cluster("cache", &json!({})), None), "");
+}
+
+#[test]
+fn full_spec_is_accepted_and_unchanged_on_update() {
+    let full = cluster(
+        "cache",
+        &json!({
+            "replicas": 9,
+            "image": "registry.example/redis:8.2",
+            "persistence": "AOF",
+            "auth": {"secretName": "cache-password"},
+            "failover": {"unreachableAfter": "1m30s"},
+            "resources": {"requests": {"cpu": 1, "memory": "1Gi"}, "limits": {"cpu": "1500m", "memory": 2_147_483_648_i64}},
+        }),
+    );
+    assert_eq!(refusals(&full, None), "");
+    assert_eq!(refusals(&full, Some(&full)), "");
+}
+
+#[test]
+fn null_and_absent_mean_the_same() {
+    let text = json().unwrap().to_string();
+    assert!(!text.contains("nullable"), "the API server must drop nulls before the rules see them");
+}
+
+#[test]
+fn wrong_specs_are_refused_with_a_sentence() {
+    for (spec, sentence) in [
+        (json!({"replicas": 0}), "spec.replicas must be 1 to 9"),
+        (json!({"replicas": 10}), "spec.replicas must be 1 to 9"),
+        (json!({"image": "redis: 8"}), "spec.image must not contain spaces"),
+        (json!({"failover": {"unreachableAfter": "900ms"}}), "must be a duration from 1s to 5m"),
+        (json!({"failover": {"unreachableAfter": "6m"}}), "must be a duration from 1s to 5m"),
+        (json!({"failover": {"unreachableAfter": "soon"}}), "must be a duration from 1s to 5m"),
+        (json!({"failover": {"unreachableAfter": ""}}), "must be a duration from 1s to 5m"),
+        (json!({"auth": {"secretName": ""}}), "spec.auth.secretName must be the name of a Secret"),
+        (json!({"auth": {"secretName": "My Secret"}}), "spec.auth.secretName must be the name of a Secret"),
+        (json!({"auth": {"secretName": "cache-server"}}), "must not be the operator's own Secret"),
+        (json!({"resources": {"limits": {"memory": "128Mi"}}}), "limits.memory must be at least 160Mi"),
+        (json!({"resources": {"limits": {"memory": "lots"}}}), "limits.memory must be at least 160Mi"),
+        (
+            json!({"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}}),
+            "requests.memory must not exceed",
+        ),
+        (
+            json!({"resources": {"requests": {"cpu": 2}, "limits": {"cpu": "1500m"}}}),
+            "requests.cpu must not exceed",
+        ),
+    ] {
+        let said = refusals(&cluster("cache", &spec), None);
+        assert!(said.contains(sentence), "{spec}: said {said:?}");
+        assert_eq!(said.lines().count(), 1, "{spec}: one mistake, one sentence; said {said:?}");
+    }
+}
+
+#[test]
+fn wrong_names_are_refused_with_a_sentence() {
+    for name in ["9lives", "my.cache", "cache-", "a-name-of-more-than-forty-characters-is-x"] {
+        let said = refusals(&cluster(name, &json!({})), None);
+        assert!(said.contains("metadata.name must be at most 40"), "{name}: said {said:?}");
+    }
+}
+
+#[test]
+fn changes_that_would_lose_something_are_refused_with_a_sentence() {
+    for (old, new, sentence) in [
+        (json!({"persistence": "AOF"}), json!({"persistence": "RDB"}), "spec.persistence cannot be changed"),
+        (json!({"persistence": "AOF"}), json!({}), "spec.persistence cannot be changed"),
+        (json!({}), json!({"persistence": "RDB"}), "spec.persistence cannot be changed"),
+        (json!({}), json!({"auth": {"secretName": "mine"}}), "spec.auth.secretName cannot be changed"),
+        (
+            json!({"auth": {"secretName": "mine"}}),
+            json!({"auth": {}}),
+            "spec.auth.secretName cannot be changed",
+        ),
+    ] {
+        let said = refusals(&cluster("cache", &new), Some(&cluster("cache", &old)));
+        assert!(said.contains(sentence), "{old} -> {new}: said {said:?}");
+    }
+}
+
+#[test]
+fn naming_the_default_is_no_change() {
+    let said = refusals(
+        &cluster("cache", &json!({"persistence": "None", "auth": {}})),
+        Some(&cluster("cache", &json!({}))),
+    );
+    assert_eq!(said, "");
+}
+
+#[test]
+fn columns_and_subresources_are_there() {
+    let crd = object().unwrap();
+    let version = &crd.spec.versions[0];
+    let columns: Vec<_> =
+        version.additional_printer_columns.iter().flatten().map(|column| column.name.as_str()).collect();
+    assert_eq!(columns, ["Phase", "Master", "Ready", "Epoch", "Age"]);
+    let subresources = version.subresources.clone().unwrap();
+    assert!(subresources.status.is_some());
+    let scale = subresources.scale.unwrap();
+    assert_eq!(scale.spec_replicas_path, ".spec.replicas");
+    assert_eq!(scale.status_replicas_path, ".status.replicas");
+    assert_eq!(scale.label_selector_path.as_deref(), Some(".status.selector"));
+    assert_eq!(crd.spec.names.short_names.as_deref(), Some(&["rdc".to_owned()][..]));
+}
+
+/// Not a test of its own: `make generate` runs it to write the file.
+#[test]
+#[ignore = "writes crds/; run by `make generate`"]
+fn generate() {
+    std::fs::write(COMMITTED, yaml().unwrap()).unwrap();
+}

@@ -1,0 +1,293 @@
+//! One pass over one cluster: read, validate, build, make equal, hand over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use kube::Resource;
+use kube::runtime::controller::Action;
+use kube::runtime::watcher::Event;
+use tracing::info;
+
+use super::apply::{self, Error, Kind, converge, delete_orphan};
+use super::passwords::{self, Found};
+use super::report::{Findings, is_restart_pending};
+use super::{Guarded, Room, cluster_key, scale, spread};
+use crate::api::{RedisCluster, names};
+use crate::core::facts::{ControllerReport, Desired};
+use crate::core::objects::secrets::Passwords;
+use crate::core::objects::{self, Objects};
+use crate::core::valid::{self, ValidCluster};
+use crate::supervisor::{ClusterInput, ClusterKey, Credentials};
+
+/// How soon to look again at what no watch tells: a foreign object without our label, a Secret of the user.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// The whole pass. Nothing is written when nothing differs, and nothing at all unless this operator leads.
+pub(super) async fn reconcile(object: Arc<Guarded>, room: Arc<Room>) -> Result<Action, Error> {
+    let Some((key, uid)) = cluster_key(&*object).zip(object.meta().uid.clone()) else {
+        return Ok(Action::await_change());
+    };
+    if object.meta().deletion_timestamp.is_some() {
+        room.depart(&key);
+        return Ok(Action::await_change());
+    }
+    if !room.caches.are_filled() {
+        return Ok(Action::await_change()); // woken again when they are
+    }
+    let pass = Pass { room: &room, key, uid, live: None };
+    let pass = Pass { live: pass.own_stateful_set(), ..pass };
+    let cluster = match &object.0 {
+        Ok(cluster) => cluster,
+        Err(malformed) => {
+            let sentence = format!("the stored object cannot be read: {}; correct it", malformed.error);
+            return Ok(pass.refuse("ObjectNotReadable", sentence, None));
+        }
+    };
+    let valid = match valid::validate(cluster, &room.ctx.default_image) {
+        Ok(valid) => valid,
+        Err(refusal) => return Ok(pass.refuse(refusal.reason(), refusal.to_string(), Some(cluster))),
+    };
+    pass.remember_desired(&valid);
+    if !room.ctx.leadership.is_leader() {
+        return Ok(pass.stand_by(cluster));
+    }
+    let passwords = match passwords::find(&room, &pass.key, &valid).await {
+        Ok(Found::Passwords(passwords)) => passwords,
+        Ok(Found::Refused(reason, sentence)) => return Ok(pass.refuse(reason, sentence, Some(cluster))),
+        Err(error) => return pass.conclude(cluster, Findings { failed: vec![error], ..Findings::default() }),
+    };
+    let (findings, live) = Box::pin(pass.make_equal(cluster, &valid, &passwords)).await;
+    Pass { live: live.or(pass.live), ..pass }.conclude(cluster, findings)
+}
+
+/// One pass: where it works, and for which object.
+struct Pass<'a> {
+    room: &'a Room,
+    key: ClusterKey,
+    /// Uid of the `RedisCluster`.
+    uid: String,
+    /// The StatefulSet, if it is ours.
+    live: Option<StatefulSet>,
+}
+
+impl Pass<'_> {
+    fn own_stateful_set(&self) -> Option<StatefulSet> {
+        let live = self.room.caches.stateful_set(&self.key, &self.key.name)?;
+        apply::is_controlled_by(&*live, &self.uid).then(|| (*live).clone())
+    }
+
+    /// Each object on its own: one that fails does not stop the others.
+    async fn make_equal(
+        &self,
+        cluster: &RedisCluster,
+        valid: &ValidCluster,
+        passwords: &Passwords,
+    ) -> (Findings, Option<StatefulSet>) {
+        let (room, key, ctx) = (self.room, &self.key, &self.room.ctx);
+        let mut findings = Findings::default();
+        let live = self.live.as_ref();
+        let size = scale::size(room, valid, cluster.status.as_ref(), live).await;
+        let spread = spread::choose(ctx, valid, live).await;
+        let (size, spread) = match (size, spread) {
+            (Ok(size), Ok(spread)) => (size, spread),
+            (Err(error), _) | (_, Err(error)) => {
+                findings.failed.push(error);
+                return (findings, None);
+            }
+        };
+        self.room.memory.of(key, &self.uid, |entry| entry.desired = Some(valid.desired(size.replicas)));
+        findings.held = size.held;
+        let Objects {
+            server_secret,
+            auth_secret,
+            config_map,
+            headless_service,
+            master_service,
+            stateful_set,
+        } = objects::build(valid, passwords, size.replicas, spread);
+
+        let mut wanted = vec![names::server_secret(&key.name)];
+        let cached = room.caches.secret(key, &names::server_secret(&key.name));
+        let server = findings.note(converge(ctx, &self.uid, server_secret, cached.as_deref()).await);
+        if let Some(auth_secret) = auth_secret {
+            wanted.push(names::auth_secret(&key.name));
+            let cached = room.caches.secret(key, &names::auth_secret(&key.name));
+            findings.note(converge(ctx, &self.uid, auth_secret, cached.as_deref()).await);
+        }
+        self.delete_orphans(&mut findings, room.caches.secrets.state(), &wanted).await;
+
+        let name = names::config_map(&key.name);
+        let cached = room.caches.config_map(key, &name);
+        let config = findings.note(converge(ctx, &self.uid, config_map, cached.as_deref()).await);
+        self.delete_orphans(&mut findings, room.caches.config_maps.state(), &[name]).await;
+
+        let services = [names::headless_service(&key.name), key.name.clone()];
+        for (name, service) in services.iter().zip([headless_service, master_service]) {
+            let cached = room.caches.service(key, name);
+            findings.note(converge(ctx, &self.uid, service, cached.as_deref()).await);
+        }
+        self.delete_orphans(&mut findings, room.caches.services.state(), &services).await;
+
+        // Pods must not boot from files that are not ours.
+        let mut live = None;
+        if server.is_some() && config.is_some() {
+            let cached = room.caches.stateful_set(key, &key.name);
+            live = findings.note(converge(ctx, &self.uid, stateful_set, cached.as_deref()).await);
+        }
+        self.delete_orphans(
+            &mut findings,
+            room.caches.stateful_sets.state(),
+            std::slice::from_ref(&key.name),
+        )
+        .await;
+        findings.restart_pending = live.as_ref().is_some_and(is_restart_pending);
+        (findings, live)
+    }
+
+    /// Objects of ours under names that are not used any more.
+    async fn delete_orphans<K: Kind>(&self, findings: &mut Findings, cached: Vec<Arc<K>>, wanted: &[String]) {
+        let orphans = cached.into_iter().filter(|object| {
+            let name = object.meta().name.as_deref().unwrap_or_default();
+            object.meta().namespace.as_ref() == Some(&self.key.namespace)
+                && apply::is_controlled_by(&**object, &self.uid)
+                && !wanted.iter().any(|wanted| wanted == name)
+        });
+        for orphan in orphans {
+            if let Err(error) = delete_orphan(&self.room.ctx, &*orphan).await {
+                findings.failed.push(error);
+            }
+        }
+    }
+
+    /// Hands over what was found; a failed call makes the pass fail, so that it is repeated.
+    fn conclude(&self, cluster: &RedisCluster, mut findings: Findings) -> Result<Action, Error> {
+        let progressing = findings.progressing();
+        if !findings.foreign.is_empty()
+            && let Some((_, message)) = &progressing
+        {
+            self.tell(cluster, "ForeignObject", message);
+        }
+        let applied = findings.failed.is_empty() && findings.foreign.is_empty() && findings.held.is_none();
+        let report = ControllerReport {
+            observed_generation: if applied { cluster.metadata.generation } else { observed(Some(cluster)) },
+            progressing,
+            ..self.report()
+        };
+        self.hand_over(report);
+        if !findings.failed.is_empty() {
+            return Err(findings.failed.swap_remove(0));
+        }
+        self.room.memory.of(&self.key, &self.uid, |entry| entry.succeeded(applied));
+        Ok(if findings.foreign.is_empty() { Action::await_change() } else { Action::requeue(LOOK_AGAIN) })
+    }
+
+    /// A spec that cannot be applied changes nothing that runs.
+    fn refuse(&self, reason: &'static str, sentence: String, cluster: Option<&RedisCluster>) -> Action {
+        if let Some(cluster) = cluster.filter(|_| self.room.ctx.leadership.is_leader()) {
+            self.tell(cluster, reason, &sentence);
+        }
+        let report = ControllerReport {
+            observed_generation: observed(cluster),
+            spec_invalid: Some((reason.to_owned(), sentence)),
+            ..self.report()
+        };
+        self.hand_over(report);
+        Action::requeue(LOOK_AGAIN)
+    }
+
+    /// Keeps memory and supervisors ready for the moment when this operator leads.
+    fn stand_by(&self, cluster: &RedisCluster) -> Action {
+        let passwords = passwords::cached(&self.room.caches, &self.key, &self.uid);
+        self.room.memory.of(&self.key, &self.uid, |entry| entry.passwords = passwords);
+        self.hand_over(ControllerReport { observed_generation: observed(Some(cluster)), ..self.report() });
+        Action::await_change()
+    }
+
+    fn remember_desired(&self, valid: &ValidCluster) {
+        let replicas = scale::running(self.live.as_ref()).unwrap_or(valid.replicas).max(valid.replicas);
+        self.room.memory.of(&self.key, &self.uid, |entry| {
+            // A scale step that waits keeps its size until `make_equal` has looked at it again.
+            entry.desired = Some(valid.desired(replicas));
+        });
+    }
+
+    fn report(&self) -> ControllerReport {
+        let pods =
+            self.live.as_ref().and_then(|live| live.status.as_ref()).map_or(0, |status| status.replicas);
+        ControllerReport {
+            replicas: pods,
+            selector: Some(objects::selector(&self.key.name)),
+            ..ControllerReport::default()
+        }
+    }
+
+    fn hand_over(&self, report: ControllerReport) {
+        let Self { room, key, uid, live } = self;
+        let (desired, remembered) =
+            room.memory.of(key, uid, |entry| (entry.desired.clone(), entry.passwords.clone()));
+        // Without a valid spec since the start, what runs says what is wanted: failover goes on.
+        let desired: Option<Desired> =
+            desired.or_else(|| scale::running(live.as_ref()).map(valid::desired_from_running));
+        let passwords = remembered.or_else(|| passwords::cached(&room.caches, key, uid));
+        let input = ClusterInput {
+            uid: uid.clone(),
+            desired,
+            credentials: passwords.map(|passwords| Credentials {
+                operator_user: names::operator_user(uid),
+                operator_password: passwords.operator,
+                replication_user: names::replication_user(uid),
+            }),
+            stateful_set_uid: live.as_ref().and_then(|live| live.metadata.uid.clone()),
+            report,
+        };
+        room.arrive(key, uid, input);
+    }
+
+    fn tell(&self, cluster: &RedisCluster, reason: &'static str, message: &str) {
+        if self.room.memory.of(&self.key, &self.uid, |entry| entry.is_news(message)) {
+            self.room.ctx.announce.warn(&cluster.object_ref(&()), reason, message);
+        }
+    }
+}
+
+/// Generation that was applied before, as recorded.
+fn observed(cluster: Option<&RedisCluster>) -> Option<i64> {
+    cluster?.status.as_ref()?.observed_generation
+}
+
+impl Room {
+    /// Hands over, unless the object has gone meanwhile: its task must not come back to life.
+    fn arrive(&self, key: &ClusterKey, uid: &str, input: ClusterInput) {
+        let _whole = self.memory.lock();
+        if self.caches.has_cluster(key, uid) {
+            self.ctx.handover.set(key.clone(), input);
+        }
+    }
+
+    /// The object is gone or going.
+    fn depart(&self, key: &ClusterKey) {
+        let mut clusters = self.memory.lock();
+        if clusters.remove(key).is_some() {
+            info!(namespace = key.namespace, cluster = key.name, "RedisCluster is gone");
+        }
+        self.ctx.handover.remove(key);
+    }
+
+    /// Called for each event of the watch, after the cache has taken it: no pass is started for what is gone.
+    pub(super) fn notice_departures(&self, event: &Event<Guarded>) {
+        match event {
+            Event::Delete(object) => {
+                if let Some(key) = cluster_key(object) {
+                    self.depart(&key);
+                }
+            }
+            // A new list after a gap: whoever went during the gap is not in it.
+            Event::InitDone => {
+                let known: Vec<ClusterKey> = self.memory.lock().keys().cloned().collect();
+                known.iter().filter(|key| !self.caches.has_key(key)).for_each(|key| self.depart(key));
+            }
+            Event::Apply(_) | Event::Init | Event::InitApply(_) => {}
+        }
+    }
+}

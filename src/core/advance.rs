@@ -1,0 +1,339 @@
+//! Carrying out an open plan: for each step, what is still missing. Pure.
+//!
+//! Nothing here remembers having done something: each look compares the record with what the servers say, so
+//! that a leader who finds the plan does the same as the one who wrote it.
+
+use std::time::Duration;
+
+use super::candidate;
+use super::event::RoleCommand;
+use super::facts::{Info, Mono, Role};
+use super::health::{Death, Health, judge};
+use super::held::Held;
+use super::members::{Class, Member, PROBE_DEADLINE};
+use super::permission::{Permission, permit};
+use super::plan::{self, Author};
+use super::situation::Situation;
+use crate::api::status::{Plan, PlanKind, PlanStep, ProcessRef, Supervision};
+
+/// Longest wait for a replica to take in what the dead master had sent.
+const DELIVERY: Duration = Duration::from_millis(500);
+
+/// Reads in a row with the same position after which everything delivered has been taken in.
+const STOOD_STILL: u32 = 3;
+
+/// How long members that do not answer may delay the choice.
+const STRAGGLERS: Duration = Duration::from_millis(500);
+
+/// `min-replicas-max-lag` plus the time until the server's cron looks at it, plus reserve.
+pub const DRAIN: Duration = Duration::from_secs(5);
+
+/// One thing to do for the plan.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Act {
+    Command {
+        uid: String,
+        command: RoleCommand,
+    },
+    /// Ask this pod now, besides its rhythm: connect if there is no connection.
+    Look {
+        uid: String,
+    },
+    /// Write the next record. `what` names the step in Events.
+    Record {
+        next: Box<Supervision>,
+        what: Recorded,
+    },
+}
+
+/// What a record says, for people.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Recorded {
+    Opened { definitive: bool },
+    Claimed,
+    Revoked,
+    Chosen { offset: i64 },
+    ChooseAgain,
+    Promoted,
+    FalseAlarm,
+    Abandoned,
+    Closed,
+    Kept,
+}
+
+/// What the plan needs now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Advance {
+    pub acts: Vec<Act>,
+    pub held: Option<(Held, String)>,
+}
+
+impl Advance {
+    fn act(act: Act) -> Self {
+        Self { acts: vec![act], held: None }
+    }
+
+    fn hold(held: Held, message: String) -> Self {
+        Self { acts: Vec::new(), held: Some((held, message)) }
+    }
+
+    fn record(next: Supervision, what: Recorded) -> Self {
+        Self::act(Act::Record { next: Box::new(next), what })
+    }
+}
+
+/// What the open plan needs now. The record already names this term as the plan's holder.
+pub fn advance(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advance {
+    match plan.step {
+        PlanStep::Recorded => recorded(situation, plan),
+        PlanStep::Revoked => revoked(situation, plan),
+        PlanStep::Chosen => chosen(situation, plan, author),
+        PlanStep::Promoted => Advance::default(), // healing closes it
+    }
+}
+
+/// Cut the replicas from the old master, then look at it once more.
+fn recorded(situation: &Situation<'_>, plan: &Plan) -> Advance {
+    let Some(from) = &plan.from else {
+        return Advance::record(plan::give_up(situation.record), Recorded::Abandoned);
+    };
+    let health = judge(situation, from);
+    if health == Health::Well {
+        return Advance::record(plan::give_up(situation.record), Recorded::FalseAlarm);
+    }
+    // A leader that did not open this plan, and finds nobody detached, needs a verdict of its own.
+    let anybody_cut = situation.others(from).any(|member| is_silent(situation, member));
+    let verdict = situation.definitive || matches!(health, Health::Dead(_) | Health::Demoted);
+    if !verdict && !anybody_cut {
+        return match health {
+            Health::AliveByWitness { witness } => Advance::hold(
+                Held::SupervisorPartitioned,
+                format!("a failover was recorded, but the replica {witness} is still fed by the master"),
+            ),
+            _ => Advance::default(),
+        };
+    }
+    let definitive = situation.definitive || matches!(health, Health::Dead(Death::Definitive(_)));
+    let mut acts = detach(situation, plan, from, definitive);
+    let cut = situation
+        .others(from)
+        .filter(|member| member.listed)
+        .all(|member| is_silent(situation, member) || is_out(situation, member));
+    if !acts.is_empty() || !cut {
+        return Advance { acts, held: None };
+    }
+    match last_look(situation, from) {
+        LastLook::Pending => {
+            acts.push(Act::Look { uid: from.uid.clone() });
+            Advance { acts, held: None }
+        }
+        LastLook::Nothing if definitive => choose(situation, plan, &Death::Definitive("")),
+        LastLook::Nothing => Advance::record(plan::revoke(situation.record), Recorded::Revoked),
+    }
+}
+
+/// Demote the old master wherever it can be reached, wait until its write lease is over, choose.
+fn revoked(situation: &Situation<'_>, plan: &Plan) -> Advance {
+    let mut acts = Vec::new();
+    if let Some(from) = &plan.from {
+        acts.extend(demote_old(situation, from));
+        acts.extend(detach(situation, plan, from, false));
+    }
+    if !acts.is_empty() {
+        return Advance { acts, held: None };
+    }
+    let demoted = plan.from.as_ref().is_some_and(|from| {
+        situation.member_of(from).is_some_and(|member| member.is(from) && is_silent(situation, member))
+    });
+    if !situation.definitive && !demoted && situation.now < situation.step_since + DRAIN {
+        return Advance::default();
+    }
+    let death = if situation.definitive || demoted { Death::Definitive("") } else { Death::Presumptive("") };
+    choose(situation, plan, &death)
+}
+
+/// Promote exactly the recorded process; nobody else while its fate is open.
+fn chosen(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advance {
+    let Some(to) = &plan.to else {
+        return Advance::record(plan::choose_again(situation.record, author), Recorded::ChooseAgain);
+    };
+    let member = situation.member_of(to);
+    if has_ended(situation, to, member) {
+        return ended(situation, plan, author);
+    }
+    let Some(member) = member else {
+        return waiting_for(to, "its pod is gone, but its process is not proven ended");
+    };
+    let Some(info) = member.reading(situation.now).filter(|_| member.is(to)) else {
+        return waiting_for(to, "it does not answer");
+    };
+    if member.outstanding.is_some() {
+        return Advance::default();
+    }
+    if info.role == Role::Master {
+        let known = situation.record.lineage.iter().any(|lineage| lineage.id == info.replid);
+        return if known {
+            // Not by this plan: an older master. Make it a replica, then promote it as recorded.
+            command(&to.uid, RoleCommand::Demote)
+        } else {
+            let members = vec![to.uid.clone()];
+            Advance::record(plan::promoted(situation.record, to, info, members), Recorded::Promoted)
+        };
+    }
+    if info.loading {
+        return waiting_for(to, "it is loading its data");
+    }
+    command(&to.uid, RoleCommand::Promote { write_quorum: 0 })
+}
+
+/// Nothing of the recorded successor is left: its pod runs another process; or its listener went away with our
+/// connection; or its pod has been gone for longer than any lease. Until it is on record nobody was routed to
+/// it and nobody could sync from it.
+fn has_ended(situation: &Situation<'_>, to: &ProcessRef, member: Option<&Member>) -> bool {
+    let Some(member) = member else { return situation.now >= situation.step_since + DRAIN };
+    let replaced = member.process().is_some_and(|process| process.run_id != to.run_id);
+    let gone = member.is_gone() && member.run_id.as_deref() == Some(&to.run_id);
+    let deleted = member.link_id().is_none()
+        && member
+            .unlisted_since
+            .is_some_and(|since| situation.now >= since.max(situation.step_since) + DRAIN);
+    replaced || gone || deleted
+}
+
+/// The recorded successor is proven ended.
+fn ended(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advance {
+    match plan.kind {
+        PlanKind::Failover => {
+            Advance::record(plan::choose_again(situation.record, author), Recorded::ChooseAgain)
+        }
+        // Nothing was cut or chosen from: look at the whole again.
+        PlanKind::Bootstrap | PlanKind::Recover => {
+            Advance::record(plan::close(situation.record), Recorded::Abandoned)
+        }
+    }
+}
+
+fn waiting_for(to: &ProcessRef, why: &str) -> Advance {
+    Advance::hold(
+        Held::WaitingForTarget,
+        format!(
+            "{} is recorded as the next master and may have been promoted already, but {why}; nobody else is \
+             promoted until that is known",
+            to.pod
+        ),
+    )
+}
+
+/// Record the best candidate, if it may be promoted now.
+fn choose(situation: &Situation<'_>, plan: &Plan, death: &Death) -> Advance {
+    let Some(from) = &plan.from else { return Advance::default() };
+    let silent = |member: &Member| is_silent(situation, member) || member.is_gone();
+    if let Permission::Refused(arithmetic) = permit(situation, from, death, plan.w_before, silent) {
+        return Advance::hold(Held::NoQuorum, arithmetic);
+    }
+    // Members that were streaming may hold more: give them a moment to answer.
+    let straggling = situation.listed().any(|member| {
+        member.pod.uid != from.uid && member.settled(situation.now).is_none() && !member.is_gone()
+    });
+    if straggling && situation.now < situation.step_since + STRAGGLERS {
+        return Advance::default();
+    }
+    let cut = |candidate: &candidate::Candidate<'_>| is_silent(situation, candidate.member);
+    match candidate::best(situation).filter(cut) {
+        Some(best) => match best.member.process() {
+            Some(to) => {
+                Advance::record(plan::choose(situation.record, to), Recorded::Chosen { offset: best.offset })
+            }
+            None => Advance::default(),
+        },
+        None => Advance::hold(
+            Held::NoSafeCandidate,
+            format!("no pod can replace {}: {}", from.pod, candidate::exclusions(situation)),
+        ),
+    }
+}
+
+/// Cut each replica that can be reached and is not cut yet. Any other master found is demoted.
+fn detach(situation: &Situation<'_>, plan: &Plan, from: &ProcessRef, definitive: bool) -> Vec<Act> {
+    let started = situation.step_since;
+    situation
+        .others(from)
+        .filter_map(|member| {
+            let info = member.settled(situation.now)?;
+            if info.is_fenced() || info.loading {
+                return None;
+            }
+            if info.role == Role::Master {
+                let is_target = plan.to.as_ref().is_some_and(|to| member.is(to));
+                return (!is_target).then(|| demote(member));
+            }
+            let delivered = !definitive
+                || !info.link_up
+                || member.stood_still.1 >= STOOD_STILL
+                || situation.now >= started + DELIVERY;
+            delivered.then(|| Act::Command { uid: member.pod.uid.clone(), command: RoleCommand::Detach })
+        })
+        .collect()
+}
+
+/// The old master, answering or not, on its open connection: the command waits in its socket if it hangs.
+fn demote_old(situation: &Situation<'_>, from: &ProcessRef) -> Option<Act> {
+    let member = situation.member_of(from)?;
+    let needed = member.is(from)
+        && member.outstanding.is_none()
+        && member.sample.as_ref().is_none_or(|sample| sample.info.role == Role::Master);
+    needed.then(|| demote(member))
+}
+
+fn demote(member: &Member) -> Act {
+    Act::Command { uid: member.pod.uid.clone(), command: RoleCommand::Demote }
+}
+
+fn command(uid: &str, command: RoleCommand) -> Advance {
+    Advance::act(Act::Command { uid: uid.to_owned(), command })
+}
+
+/// Fenced by a command of ours, or since its boot: it acknowledges nobody.
+pub fn is_silent(situation: &Situation<'_>, member: &Member) -> bool {
+    member.settled(situation.now).is_some_and(Info::is_fenced)
+}
+
+/// A member for which the plan does not wait: dead, out of reach, or not able to carry out a command now.
+fn is_out(situation: &Situation<'_>, member: &Member) -> bool {
+    let hopeless = member.is_gone()
+        || matches!(member.class(situation.now), Class::Refused | Class::Denied)
+        || member.pod.ip.is_none();
+    hopeless || situation.now >= situation.step_since + STRAGGLERS
+}
+
+enum LastLook {
+    Pending,
+    Nothing,
+}
+
+/// A question to the old master asked after the replicas were cut. A good answer ends the plan elsewhere (its
+/// health is then `Well`); here it only matters that it had its chance.
+fn last_look(situation: &Situation<'_>, from: &ProcessRef) -> LastLook {
+    let Some(member) = situation.member_of(from) else { return LastLook::Nothing };
+    let since = cut_at(situation, from);
+    let had_its_chance = match member.class(situation.now) {
+        // Another process answers in its place, or it answered that it is no master.
+        Class::Ok | Class::Loading | Class::Busy => member.answer_since(since).is_some(),
+        Class::Refused => member.refused.is_some_and(|(_, last)| last >= since),
+        Class::Unroutable | Class::Hung | Class::Unknown | Class::Denied => {
+            situation.now >= since + PROBE_DEADLINE
+        }
+    };
+    if had_its_chance || !member.listed { LastLook::Nothing } else { LastLook::Pending }
+}
+
+/// When the last replica was cut.
+fn cut_at(situation: &Situation<'_>, from: &ProcessRef) -> Mono {
+    situation
+        .others(from)
+        .filter(|member| is_silent(situation, member))
+        .filter_map(|member| member.fenced_since)
+        .max()
+        .unwrap_or(situation.step_since)
+        .max(situation.step_since)
+}

@@ -1,0 +1,99 @@
+//! Who should be master: newest data of the recorded lineage; each exclusion has a reason. Pure.
+
+use super::facts::{Info, Role};
+use super::members::Member;
+use super::situation::Situation;
+
+/// A pod that may be promoted, with the position that was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    pub member: &'a Member,
+    pub info: &'a Info,
+    pub offset: i64,
+}
+
+/// Why a pod may not be promoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exclusion {
+    Unreachable,
+    Terminating,
+    CommandUnderWay,
+    Loading,
+    NotAReplica,
+    NoPosition,
+    StaleLineage,
+    Empty,
+}
+
+impl Exclusion {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Exclusion::Unreachable => "does not answer",
+            Exclusion::Terminating => "is being deleted",
+            Exclusion::CommandUnderWay => "is carrying out a command",
+            Exclusion::Loading => "is loading its data",
+            Exclusion::NotAReplica => "is not a replica",
+            Exclusion::NoPosition => "has no position in the stream (never in sync, or restarted)",
+            Exclusion::StaleLineage => "holds data of another lineage",
+            Exclusion::Empty => "is empty, and this cluster has data",
+        }
+    }
+}
+
+/// May this pod be promoted?
+pub fn examine<'a>(situation: &Situation<'a>, member: &'a Member) -> Result<Candidate<'a>, Exclusion> {
+    let Some(info) = member.reading(situation.now) else { return Err(Exclusion::Unreachable) };
+    if member.outstanding.is_some() {
+        return Err(Exclusion::CommandUnderWay);
+    }
+    if member.pod.terminating || !member.listed {
+        return Err(Exclusion::Terminating);
+    }
+    if info.loading || info.sync_in_progress {
+        return Err(Exclusion::Loading);
+    }
+    if info.role != Role::Replica {
+        return Err(Exclusion::NotAReplica);
+    }
+    let Some(offset) = Member::position(info) else { return Err(Exclusion::NoPosition) };
+    if !situation.in_lineage(&info.replid, offset) {
+        return Err(Exclusion::StaleLineage);
+    }
+    if info.keys == 0 && situation.record.ever_had_data && !emptied_by_users(situation) {
+        return Err(Exclusion::Empty);
+    }
+    Ok(Candidate { member, info, offset })
+}
+
+/// The recorded master itself had no keys when it last answered: somebody flushed the data, and an empty
+/// replica is a true copy.
+fn emptied_by_users(situation: &Situation<'_>) -> bool {
+    situation.master().and_then(|(master, member)| member.map(|member| (master, member))).is_some_and(
+        |(master, member)| {
+            member.run_id.as_deref() == Some(&master.run_id)
+                && member.sample.as_ref().is_some_and(|sample| sample.info.keys == 0)
+        },
+    )
+}
+
+/// The best pod: largest offset under the current id first, then the lowest ordinal.
+pub fn best<'a>(situation: &Situation<'a>) -> Option<Candidate<'a>> {
+    let current = situation.current_id();
+    situation.members.values().filter_map(|member| examine(situation, member).ok()).max_by_key(|candidate| {
+        let is_current = current == Some(candidate.info.replid.as_str());
+        (is_current, candidate.offset, std::cmp::Reverse(candidate.member.pod.ordinal))
+    })
+}
+
+/// Every pod that may not be promoted, in words.
+pub fn exclusions(situation: &Situation<'_>) -> String {
+    let reasons: Vec<String> = situation
+        .members
+        .values()
+        .filter_map(|member| {
+            let exclusion = examine(situation, member).err()?;
+            Some(format!("{} {}", member.pod.name, exclusion.as_str()))
+        })
+        .collect();
+    reasons.join("; ")
+}

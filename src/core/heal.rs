@@ -1,0 +1,199 @@
+//! The master is well and on record: keep everything else well. Pure.
+//!
+//! Replicas follow the recorded master, its replication id is on record, the write quorum is as high as the
+//! replicas allow, and a plan whose work is done is closed.
+
+use std::time::Duration;
+
+use super::advance::{Act, Recorded};
+use super::event::RoleCommand;
+use super::facts::{Info, REDIS_PORT, Role};
+use super::members::Member;
+use super::plan;
+use super::situation::Situation;
+use crate::api::status::{PlanStep, Supervision, WriteQuorum};
+
+/// Silence of the last replica before the master's write quorum is relaxed.
+pub const RELAX_AFTER: Duration = Duration::from_secs(10);
+
+/// A replica may take this long to connect before it is taken for stuck.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// An unfinished repoint keeps a plan open for at most this long.
+const CLOSE_AFTER: Duration = Duration::from_secs(10);
+
+/// What the cluster needs now. `routed`: the master Service leads to the recorded master.
+pub fn heal(situation: &Situation<'_>, routed: bool) -> Vec<Act> {
+    let Some((master, info)) = situation.well_master() else { return Vec::new() };
+    let mut acts = Vec::new();
+    acts.extend(serve(situation, master, info));
+    acts.extend(follow(situation, master, info));
+    acts.extend(set_quorum(situation, master, info));
+    acts.extend(record(situation, info, routed));
+    acts
+}
+
+/// Let replicas sync from the recorded master, once its id is on record.
+fn serve(situation: &Situation<'_>, master: &Member, info: &Info) -> Option<Act> {
+    let ip = master.pod.ip?;
+    let knocking = situation.members.values().any(|member| {
+        member
+            .reading(situation.now)
+            .is_some_and(|info| Member::follows(info, ip, REDIS_PORT) && !info.link_up && !info.loading)
+    });
+    let wanted = situation.members.values().any(|member| {
+        member.pod.uid != master.pod.uid && member.reading(situation.now).is_some_and(Info::is_fenced)
+    });
+    let served = master.served_at.is_some_and(|at| !knocking || situation.now < at + CONNECT);
+    let needed = knocking || (wanted && info.attached.is_empty()) || situation.plan().is_some();
+    (needed && !served && id_recorded(situation, info) && master.outstanding.is_none())
+        .then(|| command(master, RoleCommand::Serve))
+}
+
+fn id_recorded(situation: &Situation<'_>, info: &Info) -> bool {
+    situation.current_id() == Some(info.replid.as_str())
+}
+
+/// Point every other pod to the master: partial syncs at once, full ones singly.
+fn follow(situation: &Situation<'_>, master: &Member, master_info: &Info) -> Vec<Act> {
+    let Some(ip) = master.pod.ip else { return Vec::new() };
+    let open = master.served_at.is_some() || !master_info.attached.is_empty();
+    if !open || !id_recorded(situation, master_info) {
+        return Vec::new();
+    }
+    let mut full_syncs = situation
+        .members
+        .values()
+        .filter(|member| {
+            let told = member.followed_at.is_some_and(|at| situation.now < at + CONNECT);
+            member.reading(situation.now).is_some_and(|info| {
+                Member::follows(info, ip, REDIS_PORT) && !info.link_up && (told || info.sync_in_progress)
+            })
+        })
+        .count();
+    let mut acts = Vec::new();
+    for member in situation.listed().filter(|member| member.pod.uid != master.pod.uid) {
+        let Some(info) = member.settled(situation.now) else { continue };
+        if Member::follows(info, ip, REDIS_PORT) || info.loading || member.pod.terminating {
+            continue;
+        }
+        if !may_be_overwritten(situation, member, info) {
+            continue;
+        }
+        let partial = Member::position(info).is_some()
+            && (info.replid == master_info.replid || info.replid == master_info.replid2);
+        if !partial && master_info.keys > 0 {
+            if full_syncs > 0 {
+                continue;
+            }
+            full_syncs += 1;
+        }
+        let cut_clients = info.role == Role::Master;
+        acts.push(command(member, RoleCommand::Follow { ip, port: REDIS_PORT, cut_clients }));
+    }
+    acts
+}
+
+/// Data that this cluster never had is not overwritten: the pod stays as it is.
+pub fn may_be_overwritten(situation: &Situation<'_>, member: &Member, info: &Info) -> bool {
+    let registered = situation.record.registered.contains(&member.pod.uid);
+    let known = situation.record.lineage.iter().any(|lineage| lineage.id == info.replid);
+    info.keys == 0 || registered || known
+}
+
+/// Raise the write quorum when enough replicas acknowledge; take it back when the record says 0.
+fn set_quorum(situation: &Situation<'_>, master: &Member, info: &Info) -> Option<Act> {
+    if master.outstanding.is_some() {
+        return None;
+    }
+    let in_force = info.good_replicas.is_some();
+    let wanted = wanted_quorum(situation, info);
+    if wanted > 0 && !in_force {
+        return Some(command(master, RoleCommand::SetWriteQuorum(wanted)));
+    }
+    // The record is lowered first; here it has been.
+    let lower = wanted == 0 && situation.record.write_quorum.effective == 0 && in_force;
+    (lower && situation.in_sync_count() == 0).then(|| command(master, RoleCommand::SetWriteQuorum(0)))
+}
+
+/// The write quorum that the replicas in sync allow now.
+fn wanted_quorum(situation: &Situation<'_>, info: &Info) -> u32 {
+    let desired = situation.desired.write_quorum;
+    let allowed = situation.in_sync_count() >= desired
+        && id_recorded(situation, info)
+        && situation.foreign_replicas() == 0
+        && situation.plan().is_none_or(|plan| plan.step == PlanStep::Promoted);
+    if allowed { desired } else { 0 }
+}
+
+/// Bring the record up to what is true now: one write for all of it.
+fn record(situation: &Situation<'_>, info: &Info, routed: bool) -> Option<Act> {
+    let mut next = situation.record.clone();
+    let mut what = Recorded::Kept;
+    if !id_recorded(situation, info) {
+        next = plan::id_changed(&next, info);
+    }
+    next.ever_had_data |= info.keys > 0;
+    register_members(situation, &mut next);
+    next = plan::quorum(&next, quorum_on_record(situation, info));
+    if situation.plan().is_some() && routed && settled_down(situation) {
+        next = plan::close(&next);
+        what = Recorded::Closed;
+    }
+    (next != *situation.record).then(|| Act::Record { next: Box::new(next), what })
+}
+
+/// Pods in sync are members; pods that are gone for good are not any more.
+fn register_members(situation: &Situation<'_>, next: &mut Supervision) {
+    for member in situation.listed().filter(|member| situation.in_sync(member)) {
+        plan::register(next, member.pod.uid.clone());
+    }
+    if situation.foreign_replicas() == 0 {
+        let listed = |uid: &String| situation.members.get(uid).is_some_and(|member| member.listed);
+        next.registered.retain(listed);
+    }
+}
+
+/// Raised after the server has it; lowered before.
+fn quorum_on_record(situation: &Situation<'_>, info: &Info) -> WriteQuorum {
+    let desired = situation.desired.write_quorum;
+    let effective = situation.record.write_quorum.effective;
+    let effective = if wanted_quorum(situation, info) > 0 && info.good_replicas.is_some() {
+        desired
+    } else if effective > 0 && must_relax(situation) {
+        0
+    } else {
+        effective
+    };
+    WriteQuorum { desired, effective }
+}
+
+/// No replica acknowledges, and none will soon: better writes without a quorum than none.
+fn must_relax(situation: &Situation<'_>) -> bool {
+    let Some((process, _)) = situation.master() else { return false };
+    situation.in_sync_count() == 0
+        && situation.others(process).all(|member| {
+            let silent = member.out_of_sync_since.is_some_and(|since| situation.now >= since + RELAX_AFTER);
+            member.is_gone() || !member.listed || silent
+        })
+}
+
+/// Every other pod that can be reached follows the master, or has had its time.
+fn settled_down(situation: &Situation<'_>) -> bool {
+    let Some((master, _)) = situation.well_master() else { return false };
+    let Some(ip) = master.pod.ip else { return false };
+    let timed_out = situation.now >= situation.step_since + CLOSE_AFTER;
+    timed_out
+        || situation.listed().filter(|member| member.pod.uid != master.pod.uid).all(|member| {
+            match member.settled(situation.now) {
+                Some(info) => {
+                    Situation::streams_from(info, ip) || !may_be_overwritten(situation, member, info)
+                }
+                None => member.is_gone() || member.refused.is_some(),
+            }
+        })
+}
+
+fn command(member: &Member, command: RoleCommand) -> Act {
+    Act::Command { uid: member.pod.uid.clone(), command }
+}

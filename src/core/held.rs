@@ -1,0 +1,37 @@
+//! Reasons for deliberately doing nothing. Pure.
+
+/// Why the supervisor holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Held {
+    /// The API server does not answer: nothing can be recorded, so nothing is done.
+    ControlPlaneLost,
+    /// No pod can be reached: most likely it is us.
+    BlindSupervisor,
+    /// We cannot reach the master, its replicas can.
+    SupervisorPartitioned,
+    /// The old master may still be acknowledged by a replica we cannot see.
+    NoQuorum,
+    /// No pod may be promoted.
+    NoSafeCandidate,
+    /// The recorded successor can neither be read nor is it proven ended.
+    WaitingForTarget,
+    /// A pod holds data of no known lineage, and no master has been recorded.
+    UnknownData,
+    /// A situation that is recognized, but for which no action has been decided.
+    NotYetDecided,
+}
+
+impl Held {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Held::ControlPlaneLost => "ControlPlaneLost",
+            Held::BlindSupervisor => "BlindSupervisor",
+            Held::SupervisorPartitioned => "SupervisorPartitioned",
+            Held::NoQuorum => "NoQuorum",
+            Held::NoSafeCandidate => "NoSafeCandidate",
+            Held::WaitingForTarget => "WaitingForTarget",
+            Held::UnknownData => "UnknownData",
+            Held::NotYetDecided => "NotYetDecided",
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! StatefulSet `<name>`: the pods. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy};
+use k8s_openapi::api::core::v1::{
+    Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, KeyToPath,
+    PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile,
+    SecretVolumeSource, SecurityContext, TCPSocketAction, TopologySpreadConstraint, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::boot_file::{BOOT_DIR, BOOT_FILE, DATA_DIR, USERS_DIR};
+use super::users::USERS_FILE;
+use super::{labels, metadata, selector_labels};
+use crate::api::names;
+use crate::core::facts::REDIS_PORT;
+use crate::core::valid::{Amounts, ValidCluster};
+
+/// Pods: hash of the files they boot from. A difference means that a restart would change something.
+const CONFIG_HASH_ANNOTATION: &str = "redis-ha.dev/config-hash";
+/// A server that gets SIGTERM may wait for its replicas and write a snapshot.
+const GRACE_SECONDS: i64 = 45;
+/// `redis` in the official images of Redis and Valkey.
+const REDIS_UID: i64 = 999;
+
+/// What is not the spec's to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rollout {
+    /// Pods now; differs from the spec while a scale step waits.
+    pub replicas: u32,
+    pub spread: Spread,
+    pub config_hash: String,
+}
+
+/// What happens when pods cannot all be on different nodes. Chosen at creation, kept afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// There are enough nodes: a master and its only proven witness never share one.
+    DoNotSchedule,
+    /// Fewer nodes than pods: better together than not at all.
+    ScheduleAnyway,
+}
+
+impl Spread {
+    /// For a new cluster of that many pods on that many usable nodes.
+    pub fn choose(replicas: u32, nodes: usize) -> Self {
+        let enough = usize::try_from(replicas).is_ok_and(|replicas| nodes >= replicas);
+        if enough { Self::DoNotSchedule } else { Self::ScheduleAnyway }
+    }
+
+    /// What an existing StatefulSet has; `None` when it has none that we know.
+    pub fn kept(live: &StatefulSet) -> Option<Self> {
+        let pods = live.spec.as_ref()?.template.spec.as_ref()?;
+        let constraints = pods.topology_spread_constraints.as_ref()?;
+        constraints.iter().find_map(|constraint| {
+            [Self::DoNotSchedule, Self::ScheduleAnyway]
+                .into_iter()
+                .find(|spread| spread.as_str() == constraint.when_unsatisfiable)
+        })
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::DoNotSchedule => "DoNotSchedule",
+            Self::ScheduleAnyway => "ScheduleAnyway",
+        }
+    }
+}
+
+/// Builds it.
+pub fn build(cluster: &ValidCluster, rollout: &Rollout) -> StatefulSet {
+    StatefulSet {
+        metadata: metadata(cluster, cluster.name.clone()),
+        spec: Some(StatefulSetSpec {
+            replicas: i32::try_from(rollout.replicas).ok(),
+            service_name: Some(names::headless_service(&cluster.name)),
+            // A pod must come back although another one is down.
+            pod_management_policy: Some("Parallel".to_owned()),
+            // The supervisor orders restarts, since only it knows who is master.
+            update_strategy: Some(StatefulSetUpdateStrategy {
+                type_: Some("OnDelete".to_owned()),
+                ..StatefulSetUpdateStrategy::default()
+            }),
+            selector: label_selector(&cluster.name),
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta {
+                    labels: Some(labels(&cluster.name)),
+                    annotations: Some(BTreeMap::from([(
+                        CONFIG_HASH_ANNOTATION.to_owned(),
+                        rollout.config_hash.clone(),
+                    )])),
+                    ..ObjectMeta::default()
+                }),
+                spec: Some(pod(cluster, rollout.spread)),
+            },
+            ..StatefulSetSpec::default()
+        }),
+        ..StatefulSet::default()
+    }
+}
+
+fn pod(cluster: &ValidCluster, spread: Spread) -> PodSpec {
+    PodSpec {
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        termination_grace_period_seconds: Some(GRACE_SECONDS),
+        // Fit for Pod Security "restricted".
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: Some(true),
+            run_as_user: Some(REDIS_UID),
+            run_as_group: Some(REDIS_UID),
+            fs_group: Some(REDIS_UID),
+            seccomp_profile: Some(SeccompProfile {
+                type_: "RuntimeDefault".to_owned(),
+                ..SeccompProfile::default()
+            }),
+            ..PodSecurityContext::default()
+        }),
+        topology_spread_constraints: Some(vec![TopologySpreadConstraint {
+            max_skew: 1,
+            topology_key: "kubernetes.io/hostname".to_owned(),
+            when_unsatisfiable: spread.as_str().to_owned(),
+            label_selector: Some(label_selector(&cluster.name)),
+            // A node that no pod may use must not count as an empty one.
+            node_taints_policy: Some("Honor".to_owned()),
+            ..TopologySpreadConstraint::default()
+        }]),
+        containers: vec![container(cluster)],
+        volumes: Some(volumes(&cluster.name)),
+        ..PodSpec::default()
+    }
+}
+
+fn container(cluster: &ValidCluster) -> Container {
+    Container {
+        name: names::CONTAINER.to_owned(),
+        image: Some(cluster.image.clone()),
+        command: Some(vec!["redis-server".to_owned(), format!("{BOOT_DIR}/{BOOT_FILE}")]),
+        ports: Some(vec![ContainerPort {
+            name: Some(names::PORT_NAME.to_owned()),
+            container_port: i32::from(REDIS_PORT),
+            protocol: Some("TCP".to_owned()),
+            ..ContainerPort::default()
+        }]),
+        // A fenced, loading or busy server is alive and ready: probes see the process, never its role.
+        startup_probe: Some(probe(1, 60)),
+        liveness_probe: Some(probe(10, 6)),
+        readiness_probe: Some(probe(5, 3)),
+        resources: resources(&cluster.requests, &cluster.limits),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            read_only_root_filesystem: Some(true),
+            capabilities: Some(Capabilities {
+                drop: Some(vec!["ALL".to_owned()]),
+                ..Capabilities::default()
+            }),
+            ..SecurityContext::default()
+        }),
+        volume_mounts: Some(
+            [("config", BOOT_DIR, true), ("users", USERS_DIR, true), ("data", DATA_DIR, false)]
+                .map(|(name, path, read_only)| VolumeMount {
+                    name: name.to_owned(),
+                    mount_path: path.to_owned(),
+                    read_only: read_only.then_some(true),
+                    ..VolumeMount::default()
+                })
+                .to_vec(),
+        ),
+        ..Container::default()
+    }
+}
+
+fn volumes(cluster: &str) -> Vec<Volume> {
+    let config = Volume {
+        name: "config".to_owned(),
+        config_map: Some(ConfigMapVolumeSource {
+            name: names::config_map(cluster),
+            ..ConfigMapVolumeSource::default()
+        }),
+        ..Volume::default()
+    };
+    // The users file alone: the passwords beside it are the operator's.
+    let users = Volume {
+        name: "users".to_owned(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(names::server_secret(cluster)),
+            default_mode: Some(0o440),
+            items: Some(vec![KeyToPath {
+                key: USERS_FILE.to_owned(),
+                path: USERS_FILE.to_owned(),
+                ..KeyToPath::default()
+            }]),
+            ..SecretVolumeSource::default()
+        }),
+        ..Volume::default()
+    };
+    let data = Volume {
+        name: "data".to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
+    };
+    vec![config, users, data]
+}
+
+/// `period` in seconds.
+fn probe(period: i32, failures: i32) -> Probe {
+    Probe {
+        tcp_socket: Some(TCPSocketAction {
+            port: IntOrString::Int(i32::from(REDIS_PORT)),
+            ..TCPSocketAction::default()
+        }),
+        period_seconds: Some(period),
+        timeout_seconds: Some(2),
+        failure_threshold: Some(failures),
+        ..Probe::default()
+    }
+}
+
+fn resources(requests: &Amounts, limits: &Amounts) -> Option<ResourceRequirements> {
+    let map = |amounts: &Amounts| {
+        let entries: BTreeMap<_, _> = [("cpu", &amounts.cpu), ("memory", &amounts.memory)]
+            .into_iter()
+            .filter_map(|(name, amount)| Some((name.to_owned(), Quantity(amount.clone()?))))
+            .collect();
+        (!entries.is_empty()).then_some(entries)
+    };
+    let (requests, limits) = (map(requests), map(limits));
+    (requests.is_some() || limits.is_some()).then(|| ResourceRequirements {
+        requests,
+        limits,
+        ..ResourceRequirements::default()
+    })
+}
+
+fn label_selector(cluster: &str) -> LabelSelector {
+    LabelSelector { match_labels: Some(selector_labels(cluster)), ..LabelSelector::default() }
+}

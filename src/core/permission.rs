@@ -1,0 +1,64 @@
+//! May we fail over? R + W > N, in the form "enough replicas are proven silent". Pure.
+//!
+//! A master with write quorum W stops by itself when fewer than W replicas acknowledge. If `N_r - W + 1` of its
+//! `N_r` replicas are certainly not acknowledging, it cannot reach W: it has stopped, or will within the drain.
+
+use super::health::Death;
+use super::members::Member;
+use super::situation::Situation;
+use crate::api::status::ProcessRef;
+
+/// The answer, with the numbers that led to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Permission {
+    Granted,
+    /// The arithmetic, for people.
+    Refused(String),
+}
+
+/// Is a failover away from `from` allowed, given that these replicas are or will be silent?
+pub fn permit(
+    situation: &Situation<'_>,
+    from: &ProcessRef,
+    death: &Death,
+    write_quorum: u32,
+    silent: impl Fn(&Member) -> bool,
+) -> Permission {
+    if matches!(death, Death::Definitive(_)) {
+        return Permission::Granted;
+    }
+    let replicas = replica_count(situation);
+    let proven: u32 =
+        situation.others(from).filter(|member| silent(member)).count().try_into().unwrap_or(u32::MAX);
+    let foreign = situation.foreign_replicas() > 0;
+    let quorum = if foreign { 0 } else { write_quorum };
+    if quorum == 0 {
+        let gone = !situation.member_of(from).is_some_and(|member| member.listed);
+        let majority = proven * 2 > replicas;
+        return if gone && majority {
+            Permission::Granted
+        } else {
+            Permission::Refused(format!(
+                "the write quorum is 0, so a master that is only unreachable may still take writes; that needs \
+                 its pod to be gone and a majority of replicas silent ({proven} of {replicas} are)"
+            ))
+        };
+    }
+    let needed = (replicas + 1).saturating_sub(quorum);
+    if proven >= needed {
+        Permission::Granted
+    } else {
+        Permission::Refused(format!(
+            "{replicas} replicas, write quorum {quorum}, {proven} proven silent: {proven} + {quorum} > {replicas} \
+             is false, the old master may still be acknowledged by a replica we cannot see"
+        ))
+    }
+}
+
+/// N - 1: the largest of spec, registered members and existing pods, without the master.
+pub fn replica_count(situation: &Situation<'_>) -> u32 {
+    let existing = situation.listed().count();
+    let registered = situation.record.registered.len();
+    let pods: u32 = existing.max(registered).try_into().unwrap_or(u32::MAX);
+    pods.max(situation.desired.replicas).saturating_sub(1)
+}

@@ -1,0 +1,168 @@
+//! The recorded plan and its steps: functions from one record to the next. Pure.
+//!
+//! Each of these becomes one compare-and-swap. Every one that decides anew who is or may become master raises
+//! the epoch.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+
+use super::facts::Info;
+use crate::api::status::{Lineage, Plan, PlanKind, PlanStep, ProcessRef, Supervision, WriteQuorum};
+
+/// How many replication ids are remembered.
+const LINEAGE_LENGTH: usize = 8;
+
+/// A plan that is about to be recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    pub kind: PlanKind,
+    pub reason: &'static str,
+    pub from: Option<ProcessRef>,
+    /// Known from the start where there is no choice to make.
+    pub to: Option<ProcessRef>,
+}
+
+/// Who writes, and the epoch to use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Author<'a> {
+    pub term: &'a str,
+    /// Larger than any epoch seen in status, slice or memory.
+    pub next_epoch: u64,
+}
+
+/// The first changing act of a lease term on this cluster: raises the epoch and names the holder.
+pub fn claim(record: &Supervision, author: &Author<'_>) -> Supervision {
+    let mut next = record.clone();
+    next.epoch = author.next_epoch;
+    next.holder = Some(author.term.to_owned());
+    if let Some(plan) = &mut next.plan {
+        author.term.clone_into(&mut plan.holder);
+    }
+    next
+}
+
+/// Record the intent. The effective write quorum counts as 0 from here on; the plan keeps the old one.
+pub fn open(record: &Supervision, author: &Author<'_>, draft: &Draft, at: Timestamp) -> Supervision {
+    let mut next = claim(record, author);
+    let w_before = match &record.plan {
+        // A plan that replaces another one: a promotion with quorum 0 may have been sent already.
+        Some(_) => 0,
+        None => record.write_quorum.effective,
+    };
+    next.write_quorum.effective = 0;
+    next.plan = Some(Plan {
+        id: format!("{}-{}", author.next_epoch, author.term),
+        kind: draft.kind,
+        step: if draft.to.is_some() { PlanStep::Chosen } else { PlanStep::Recorded },
+        reason: draft.reason.to_owned(),
+        from: draft.from.clone(),
+        to: draft.to.clone(),
+        holder: author.term.to_owned(),
+        w_before,
+        started_at: Time(at),
+    });
+    next
+}
+
+/// The point of no return.
+pub fn revoke(record: &Supervision) -> Supervision {
+    with_plan(record, |plan| plan.step = PlanStep::Revoked)
+}
+
+/// Record the successor, before its promotion is sent.
+pub fn choose(record: &Supervision, to: ProcessRef) -> Supervision {
+    with_plan(record, |plan| {
+        // Once the old master itself may be promoted, with quorum 0, its old quorum protects nobody.
+        if plan.from.as_ref() == Some(&to) {
+            plan.w_before = 0;
+        }
+        plan.step = PlanStep::Chosen;
+        plan.to = Some(to);
+    })
+}
+
+/// The recorded successor is proven ended: choose again, under a new epoch.
+pub fn choose_again(record: &Supervision, author: &Author<'_>) -> Supervision {
+    with_plan(&claim(record, author), |plan| {
+        plan.step = PlanStep::Revoked;
+        plan.to = None;
+        plan.w_before = 0;
+    })
+}
+
+/// The successor is master.
+pub fn promoted(record: &Supervision, to: &ProcessRef, info: &Info, members: Vec<String>) -> Supervision {
+    let mut next = with_plan(record, |plan| plan.step = PlanStep::Promoted);
+    next.master = Some(to.clone());
+    next.write_quorum.effective = 0;
+    next.ever_had_data |= info.keys > 0;
+    end_current_id(&mut next, if info.replid2_is_current(record) { info.second_offset - 1 } else { -1 });
+    append_id(&mut next, &info.replid);
+    for uid in members {
+        register(&mut next, uid);
+    }
+    next
+}
+
+/// The same process shows another replication id: Redis makes one when the first replica attaches to a master
+/// without backlog. Its data went on without a break.
+pub fn id_changed(record: &Supervision, info: &Info) -> Supervision {
+    let mut next = record.clone();
+    end_current_id(&mut next, info.master_offset);
+    append_id(&mut next, &info.replid);
+    next
+}
+
+/// The plan is done.
+pub fn close(record: &Supervision) -> Supervision {
+    let mut next = record.clone();
+    next.plan = None;
+    next
+}
+
+/// Nothing was demoted: the old master stays, and so does its write quorum.
+pub fn give_up(record: &Supervision) -> Supervision {
+    let mut next = close(record);
+    if let Some(plan) = &record.plan {
+        next.write_quorum.effective = plan.w_before;
+    }
+    next
+}
+
+pub fn quorum(record: &Supervision, write_quorum: WriteQuorum) -> Supervision {
+    Supervision { write_quorum, ..record.clone() }
+}
+
+/// Remember a pod that was in sync with the recorded master.
+pub fn register(record: &mut Supervision, uid: String) {
+    if !record.registered.contains(&uid) {
+        record.registered.push(uid);
+        record.registered.sort();
+    }
+}
+
+fn with_plan(record: &Supervision, change: impl FnOnce(&mut Plan)) -> Supervision {
+    let mut next = record.clone();
+    if let Some(plan) = &mut next.plan {
+        change(plan);
+    }
+    next
+}
+
+fn end_current_id(record: &mut Supervision, valid_up_to: i64) {
+    if let Some(current) = record.lineage.last_mut() {
+        current.valid_up_to.get_or_insert(valid_up_to);
+    }
+}
+
+fn append_id(record: &mut Supervision, id: &str) {
+    record.lineage.push(Lineage { id: id.to_owned(), valid_up_to: None });
+    let surplus = record.lineage.len().saturating_sub(LINEAGE_LENGTH);
+    record.lineage.drain(..surplus);
+}
+
+impl Info {
+    fn replid2_is_current(&self, record: &Supervision) -> bool {
+        record.lineage.last().is_some_and(|current| current.id == self.replid2)
+    }
+}

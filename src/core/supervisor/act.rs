@@ -1,0 +1,350 @@
+//! From a decision to effects. Pure.
+//!
+//! Order of safety: nothing without a known record; nothing without a claim of this lease term; no role command
+//! of a plan before the plan is on record and the lease was read live.
+
+use super::{Mode, PendingWrite, Supervisor};
+use crate::api::status::{PlanKind, PlanStep, RedisClusterStatus, Supervision};
+use crate::core::advance::{Act, Recorded, advance};
+use crate::core::decide::{Decision, decide};
+use crate::core::event::{Effect, Expect, RoleCommand};
+use crate::core::facts::{Desired, Mono, Now, RouteFact};
+use crate::core::heal;
+use crate::core::health::{Death, Health, judge};
+use crate::core::held::Held;
+use crate::core::members::Outstanding;
+use crate::core::plan::{self, Author};
+use crate::core::route::{self, Wanted};
+use crate::core::story::Story;
+
+/// Pause between label writes for one pod: its own change must come back through the watch first.
+const LABEL_PAUSE: Mono = Mono::from_secs(2);
+
+/// A pod is called a replica after it was in sync for this long.
+const JOIN_AFTER: Mono = Mono::from_secs(1);
+
+impl Supervisor {
+    pub(super) fn act(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let Some(desired) = self.desired.clone() else {
+            self.publish(now, effects);
+            return;
+        };
+        if self.stored.is_none() && self.write.is_none() {
+            self.read_object(now.mono, effects);
+        }
+        self.note_step(now.mono);
+        let (rule, decision) = decide(&self.situation(now.mono, &desired));
+        self.rule = rule;
+        let may_act = self.stored.is_some() && self.write.is_none();
+        let mut acts = Vec::new();
+        let mut held = None;
+        match decision {
+            Decision::Wait(_) => {}
+            Decision::Hold(reason, message) => held = Some((reason, message)),
+            Decision::Open(draft, death) => {
+                if may_act {
+                    self.open(now, &draft, &death, effects);
+                }
+            }
+            Decision::Advance => {
+                if may_act {
+                    (acts, held) = self.carry_on(now, &desired);
+                } else {
+                    held.clone_from(&self.held);
+                }
+            }
+            Decision::Heal => {
+                if may_act {
+                    acts = heal::heal(&self.situation(now.mono, &desired), self.is_routed());
+                }
+            }
+        }
+        self.confirm_replacement(now.mono, &desired, effects);
+        self.note_suspicion(now, &desired, effects);
+        self.set_held(now, held, effects);
+        self.perform(now, acts, effects);
+        self.steer(now, &desired, effects);
+        self.label(now.mono, &desired, effects);
+        self.publish(now, effects);
+    }
+
+    fn read_object(&mut self, now: Mono, effects: &mut Vec<Effect>) {
+        if !self.reading && now >= self.read_at {
+            self.reading = true;
+            effects.push(Effect::ReadObject);
+        }
+    }
+
+    fn author_epoch(&self) -> u64 {
+        self.max_epoch.max(self.record.epoch) + 1
+    }
+
+    fn is_claimed(&self) -> bool {
+        self.record.holder.as_deref() == self.term()
+            && self.record.plan.as_ref().is_none_or(|plan| Some(plan.holder.as_str()) == self.term())
+    }
+
+    /// Record a new plan, and read the lease beside it.
+    fn open(&mut self, now: Now, draft: &plan::Draft, death: &Death, effects: &mut Vec<Effect>) {
+        let Some(term) = self.term().map(str::to_owned) else { return };
+        let author = Author { term: &term, next_epoch: self.author_epoch() };
+        let next = plan::open(&self.record, &author, draft, now.wall);
+        let definitive = matches!(death, Death::Definitive(_));
+        self.definitive = definitive;
+        self.story = Story {
+            plan: next.plan.as_ref().map(|plan| plan.id.clone()).unwrap_or_default(),
+            first_sign: self.first_sign(draft.from.as_ref().map(|from| from.uid.as_str())).or(Some(now.mono)),
+            confirmed: Some(now.mono),
+            sampled_offset: draft.from.as_ref().and_then(|from| self.sampled_offset(from)),
+            ..Story::default()
+        };
+        self.check_lease(effects);
+        self.write(now, next, Recorded::Opened { definitive }, effects);
+    }
+
+    fn first_sign(&self, uid: Option<&str>) -> Option<Mono> {
+        self.members.get(uid?)?.bad_since
+    }
+
+    /// The old master's own offset, if its last answer was that process'.
+    fn sampled_offset(&self, from: &crate::api::status::ProcessRef) -> Option<i64> {
+        let sample = self.members.get(&from.uid)?.sample.as_ref()?;
+        (sample.info.run_id == from.run_id).then_some(sample.info.master_offset)
+    }
+
+    /// What the open plan needs, once it is ours and the lease was read live.
+    fn carry_on(&mut self, now: Now, desired: &Desired) -> (Vec<Act>, Option<(Held, String)>) {
+        let (Some(plan), Some(term)) = (self.record.plan.clone(), self.term().map(str::to_owned)) else {
+            return (Vec::new(), None);
+        };
+        if !self.is_claimed() {
+            let author = Author { term: &term, next_epoch: self.author_epoch() };
+            let next = Box::new(plan::claim(&self.record, &author));
+            return (vec![Act::Record { next, what: Recorded::Claimed }], None);
+        }
+        let author = Author { term: &term, next_epoch: self.author_epoch() };
+        let situation = self.situation(now.mono, desired);
+        // Certainty found later than the plan counts as well.
+        let certain = plan.from.as_ref().filter(|_| plan.step == PlanStep::Recorded).is_some_and(|from| {
+            matches!(judge(&situation, from), Health::Dead(Death::Definitive(_)) | Health::Demoted)
+        });
+        let next = advance(&situation, &plan, &author);
+        self.definitive |= certain;
+        (next.acts, next.held)
+    }
+
+    fn lease_is_checked(&self) -> bool {
+        self.lease.as_ref().is_some_and(|(_, held)| *held)
+    }
+
+    pub(super) fn check_lease(&mut self, effects: &mut Vec<Effect>) {
+        let ticket = self.ticket();
+        self.lease = Some((ticket, false));
+        effects.push(Effect::CheckLease { ticket });
+    }
+
+    /// Carry out acts: claims first, then at most one record, and commands to idle pods.
+    fn perform(&mut self, now: Now, acts: Vec<Act>, effects: &mut Vec<Effect>) {
+        if acts.is_empty() {
+            return;
+        }
+        if self.lease.is_none() && now.mono >= self.lease_retry_at {
+            self.check_lease(effects);
+        }
+        let claimed = self.is_claimed();
+        let only_looks = acts.iter().all(|act| matches!(act, Act::Look { .. }));
+        let records = acts.iter().any(|act| matches!(act, Act::Record { .. }));
+        if !claimed && !records && !only_looks {
+            if let Some(next) = self.claim() {
+                self.write(now, next, Recorded::Claimed, effects);
+            }
+            return;
+        }
+        for act in acts {
+            match act {
+                Act::Look { uid } => self.look(now.mono, &uid, effects),
+                Act::Command { uid, command } if claimed && self.lease_is_checked() => {
+                    self.command(now.mono, &uid, command, effects);
+                }
+                Act::Command { .. } => {}
+                Act::Record { next, what } => {
+                    let next = if claimed { *next } else { self.claim_within(*next) };
+                    self.write(now, next, what, effects);
+                }
+            }
+        }
+    }
+
+    fn claim(&self) -> Option<Supervision> {
+        let author = Author { term: self.term()?, next_epoch: self.author_epoch() };
+        Some(plan::claim(&self.record, &author))
+    }
+
+    fn claim_within(&self, next: Supervision) -> Supervision {
+        match self.term() {
+            Some(term) => plan::claim(&next, &Author { term, next_epoch: self.author_epoch() }),
+            None => next,
+        }
+    }
+
+    fn command(&mut self, now: Mono, uid: &str, command: RoleCommand, effects: &mut Vec<Effect>) {
+        let ticket = self.ticket();
+        let Some(member) = self.members.get_mut(uid) else { return };
+        let Some(link) = member.link_id().filter(|_| member.outstanding.is_none()) else { return };
+        member.outstanding = Some(Outstanding { ticket, command: command.clone(), sent_at: now });
+        effects.push(Effect::Command { ticket, uid: uid.to_owned(), link, command });
+    }
+
+    /// Compare-and-swap of the whole status around this record.
+    pub(super) fn write(&mut self, now: Now, next: Supervision, what: Recorded, effects: &mut Vec<Effect>) {
+        let Some(stored) = self.stored.as_ref().filter(|_| self.write.is_none()) else { return };
+        let expect = if stored.supervision.is_some() {
+            let plan = self.record.plan.as_ref().map(|plan| plan.id.clone());
+            Expect::At { uid: self.uid.clone(), epoch: self.record.epoch, plan }
+        } else {
+            Expect::First { uid: self.uid.clone(), resource_version: self.resource_version.clone() }
+        };
+        let mut status: RedisClusterStatus = self.compose(now, &next);
+        if matches!(what, Recorded::Closed) {
+            status.last_failover = self.conclude(now);
+        }
+        self.max_epoch = self.max_epoch.max(next.epoch);
+        let ticket = self.ticket();
+        let status = Box::new(status);
+        effects.push(Effect::WriteStatus { ticket, expect, status: status.clone() });
+        self.write = Some(PendingWrite { ticket, status, what });
+    }
+
+    /// The recorded master's pod runs another process: read the pod live before that counts as a death.
+    fn confirm_replacement(&mut self, now: Mono, desired: &Desired, effects: &mut Vec<Effect>) {
+        let situation = self.situation(now, desired);
+        let Some((master, Some(member))) = situation.master() else { return };
+        let (Some(process), Some(link)) = (member.process(), member.link_id()) else { return };
+        if process.run_id == master.run_id || situation.replaced_confirmed || !member.listed {
+            return;
+        }
+        if self.confirming.as_ref().is_some_and(|(_, uid, asked)| *uid == process.uid && *asked == link) {
+            return;
+        }
+        let ticket = self.ticket();
+        self.confirming = Some((ticket, process.uid.clone(), link));
+        effects.push(Effect::ConfirmPod { ticket, pod: process.pod, uid: process.uid });
+    }
+
+    pub(super) fn is_routed(&self) -> bool {
+        let (Some(master), Some(Some(seen))) = (&self.record.master, &self.routing.seen) else {
+            return false;
+        };
+        seen.uid.as_deref() == Some(&master.uid)
+    }
+
+    /// Make the master Service lead where it should.
+    fn steer(&mut self, now: Now, desired: &Desired, effects: &mut Vec<Effect>) {
+        if self.stored.is_none() || self.routing.pending.is_some() || now.mono < self.routing.retry_at {
+            return;
+        }
+        let situation = self.situation(now.mono, desired);
+        let endpoint = match route::wanted(&situation) {
+            Wanted::Kept => return self.claim_route(effects),
+            Wanted::Nobody => None,
+            Wanted::To(endpoint) => Some(endpoint),
+        };
+        let idle = self.record.plan.is_none();
+        match &self.routing.seen {
+            Some(Some(seen)) if route::leads_to(seen, endpoint.as_ref()) => return,
+            Some(None) if endpoint.is_none() => return,
+            // The watch tells soon what is there; an idle cluster has the time.
+            None if idle && (endpoint.is_none() || now.mono < self.evidence_since + Mono::from_secs(2)) => {
+                return;
+            }
+            _ => {}
+        }
+        if !self.is_claimed() {
+            if self.write.is_none()
+                && let Some(next) = self.claim()
+            {
+                self.write(now, next, Recorded::Claimed, effects);
+            }
+            return;
+        }
+        self.send_route(endpoint, effects);
+    }
+
+    /// Whoever takes over an open plan first writes the slice, so that a late write of the predecessor fails.
+    fn claim_route(&mut self, effects: &mut Vec<Effect>) {
+        let taken_over = self.record.plan.as_ref().is_some_and(|plan| plan.id != self.story.plan);
+        if !taken_over || !self.is_claimed() || self.routing.claimed == Some(self.record.epoch) {
+            return;
+        }
+        let Some(Some(seen)) = self.routing.seen.clone() else { return };
+        let endpoint =
+            self.members.values().find(|member| seen.uid.as_deref() == Some(&member.pod.uid)).and_then(
+                |member| {
+                    Some(crate::core::event::Endpoint {
+                        pod: member.pod.name.clone(),
+                        uid: member.pod.uid.clone(),
+                        ip: member.pod.ip?,
+                        node: member.pod.node.clone(),
+                    })
+                },
+            );
+        self.routing.claimed = Some(self.record.epoch);
+        self.send_route(endpoint, effects);
+    }
+
+    fn send_route(&mut self, endpoint: Option<crate::core::event::Endpoint>, effects: &mut Vec<Effect>) {
+        let ticket = self.ticket();
+        let epoch = self.record.epoch;
+        let written = RouteFact {
+            ip: endpoint.as_ref().map(|endpoint| endpoint.ip.to_string()),
+            uid: endpoint.as_ref().map(|endpoint| endpoint.uid.clone()),
+            epoch,
+        };
+        self.routing.pending = Some((ticket, written));
+        effects.push(Effect::Route { ticket, endpoint, epoch });
+    }
+
+    /// Role labels, for people and budgets.
+    fn label(&mut self, now: Mono, desired: &Desired, effects: &mut Vec<Effect>) {
+        if self.record.plan.as_ref().is_some_and(|plan| plan.step < PlanStep::Promoted)
+            || self.stored.is_none()
+        {
+            return;
+        }
+        let situation = self.situation(now, desired);
+        let mut labels = Vec::new();
+        for member in situation.listed() {
+            let is_master = situation.master().is_some_and(|(master, _)| master.uid == member.pod.uid);
+            let role = if is_master {
+                Some("master")
+            } else if member.in_sync_since.is_some_and(|since| now >= since + JOIN_AFTER) {
+                Some("replica")
+            } else {
+                None
+            };
+            let undecided = role.is_none() && member.out_of_sync_since.is_none();
+            if role != member.pod.role_label.as_deref() && !undecided && !member.pod.terminating {
+                labels.push((member.pod.name.clone(), member.pod.uid.clone(), role));
+            }
+        }
+        for (pod, uid, role) in labels {
+            let fresh =
+                self.labelled.get(&uid).is_some_and(|(said, at)| *said == role && now < *at + LABEL_PAUSE);
+            if !fresh {
+                self.labelled.insert(uid.clone(), (role, now));
+                effects.push(Effect::Label { pod, uid, role });
+            }
+        }
+        let members = &self.members;
+        self.labelled.retain(|uid, _| members.contains_key(uid));
+    }
+
+    /// Kind of the open plan, for people.
+    pub(super) fn plan_kind(&self) -> Option<PlanKind> {
+        self.record.plan.as_ref().map(|plan| plan.kind)
+    }
+
+    pub(super) fn is_leading(&self) -> bool {
+        matches!(self.mode, Mode::Leading { .. })
+    }
+}

@@ -1,0 +1,90 @@
+//! What is resolved and what is refused, without an API server.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn cluster(name: &str, spec: &Value) -> RedisCluster {
+    serde_json::from_value(json!({
+        "apiVersion": "redis-ha.dev/v1alpha1",
+        "kind": "RedisCluster",
+        "metadata": {"name": name, "namespace": "shop", "uid": "1b2c3d4e-0000", "generation": 4},
+        "spec": spec,
+    }))
+    .unwrap()
+}
+
+fn refusal(name: &str, spec: &Value) -> Refusal {
+    validate(&cluster(name, spec), "redis:8").unwrap_err()
+}
+
+#[test]
+fn empty_spec_is_three_pods_with_the_default_image() {
+    let valid = validate(&cluster("cache", &json!({})), "redis:8").unwrap();
+    assert_eq!(valid.image, "redis:8");
+    assert_eq!(valid.persistence, Persistence::None);
+    assert_eq!(valid.auth, AuthSource::Generated);
+    assert_eq!(valid.max_memory, None);
+    assert_eq!(
+        valid.desired(valid.replicas),
+        Desired { replicas: 3, write_quorum: 1, unreachable_after: Duration::from_secs(3) }
+    );
+}
+
+#[test]
+fn write_quorum_needs_a_replica() {
+    let valid = validate(&cluster("cache", &json!({"replicas": 1})), "redis:8").unwrap();
+    assert_eq!(valid.desired(1).write_quorum, 0);
+    assert_eq!(valid.desired(2).write_quorum, 1);
+}
+
+#[test]
+fn maxmemory_is_six_tenths_of_the_limit() {
+    let spec = json!({"resources": {"limits": {"memory": "1000M"}}});
+    let valid = validate(&cluster("cache", &spec), "redis:8").unwrap();
+    assert_eq!(valid.max_memory, Some(600_000_000));
+    assert_eq!(valid.limits.memory.as_deref(), Some("1G"));
+}
+
+#[test]
+fn durations_are_read_in_all_spellings() {
+    for (text, millis) in [("1s", 1000), ("1500ms", 1500), ("2.5s", 2500), ("1m30s", 90_000), ("5m", 300_000)]
+    {
+        assert_eq!(unreachable_after(Some(text)).unwrap(), Duration::from_millis(millis), "{text}");
+    }
+}
+
+#[test]
+fn what_the_api_server_let_through_is_refused_here() {
+    for (spec, reason) in [
+        (json!({"replicas": 0}), "ReplicasOutOfRange"),
+        (json!({"replicas": -3}), "ReplicasOutOfRange"),
+        (json!({"image": "a b"}), "ImageNotUsable"),
+        (json!({"failover": {"unreachableAfter": "999ms"}}), "UnreachableAfterOutOfRange"),
+        (json!({"failover": {"unreachableAfter": "301s"}}), "UnreachableAfterOutOfRange"),
+        (json!({"failover": {"unreachableAfter": "1.2.3s"}}), "UnreachableAfterOutOfRange"),
+        (json!({"failover": {"unreachableAfter": "s"}}), "UnreachableAfterOutOfRange"),
+        (json!({"failover": {"unreachableAfter": "30"}}), "UnreachableAfterOutOfRange"),
+        (json!({"auth": {"secretName": "cache-server"}}), "SecretNameNotUsable"),
+        (json!({"auth": {"secretName": "../etc"}}), "SecretNameNotUsable"),
+        (json!({"resources": {"requests": {"cpu": "many"}}}), "QuantityNotReadable"),
+        (json!({"resources": {"limits": {"memory": "100Mi"}}}), "MemoryLimitTooSmall"),
+        (json!({"resources": {"requests": {"cpu": 2}, "limits": {"cpu": 1}}}), "RequestAboveLimit"),
+    ] {
+        assert_eq!(refusal("cache", &spec).reason(), reason, "{spec}");
+    }
+    for name in ["9", "a.b", "a-", "A", &"a".repeat(41)] {
+        assert_eq!(refusal(name, &json!({})).reason(), "NameNotUsable", "{name}");
+    }
+}
+
+#[test]
+fn without_any_image_the_spec_is_refused() {
+    assert_eq!(validate(&cluster("cache", &json!({})), ""), Err(Refusal::NoImage));
+}
+
+#[test]
+fn owner_reference_names_the_uid() {
+    let owner = validate(&cluster("cache", &json!({})), "redis:8").unwrap().owner();
+    assert_eq!((owner.uid.as_str(), owner.controller), ("1b2c3d4e-0000", Some(true)));
+}

@@ -1,0 +1,90 @@
+//! Live acts on one pod: the address of the pod with a certain uid, and its role label.
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams};
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client};
+use serde_json::json;
+
+use super::{Error, answer};
+use crate::api::names::ROLE_LABEL;
+use crate::core::event::WriteOutcome;
+
+/// Address of the pod, from the API server's quorum. `None`: there is no pod with that name and uid.
+pub async fn confirm_pod(
+    client: &Client,
+    namespace: &str,
+    pod: &str,
+    uid: &str,
+) -> Result<Option<IpAddr>, Error> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let act = format!("reading pod {namespace}/{pod}");
+    let Some(found) = answer::read_opt(act.clone(), api.get(pod)).await? else { return Ok(None) };
+    if found.metadata.uid.as_deref() != Some(uid) {
+        return Ok(None);
+    }
+    let ip = found.status.and_then(|status| status.pod_ip).and_then(|ip| ip.parse().ok());
+    ip.map(Some).ok_or(Error::NoAddress { act })
+}
+
+/// Sets or removes the role label of the pod with this uid. A pod that is gone, or another one under the
+/// same name, needs no label: that is no error.
+pub async fn label_pod(
+    client: &Client,
+    namespace: &str,
+    pod: &str,
+    uid: &str,
+    role: Option<&str>,
+) -> WriteOutcome {
+    let api: Api<PartialObjectMeta<Pod>> = Api::namespaced(client.clone(), namespace);
+    // A uid in the body is a precondition: the API server answers 409 to another pod of this name.
+    let patch = Patch::Merge(json!({"metadata": {"uid": uid, "labels": {ROLE_LABEL: role}}}));
+    let act = format!("labelling pod {namespace}/{pod}");
+    match answer::write(&act, api.patch(pod, &PatchParams::default(), &patch)).await {
+        Ok(_) | Err(WriteOutcome::Conflict | WriteOutcome::Gone) => WriteOutcome::Written,
+        Err(outcome) => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kube::scripted::{Answer, Server};
+
+    fn pod(uid: &str, ip: Option<&str>) -> Answer {
+        Answer::Body(
+            200,
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "cache-1", "uid": uid},
+                "status": {"podIP": ip}}),
+        )
+    }
+
+    #[tokio::test]
+    async fn a_pod_is_confirmed_by_its_uid_not_by_its_name() {
+        for (found, expected) in [("pod-b", Some("10.244.1.7".parse().unwrap())), ("pod-c", None)] {
+            let server = Server::start(move |_| pod(found, Some("10.244.1.7")));
+            let confirmed = confirm_pod(&server.client, "shop", "cache-1", "pod-b").await.unwrap();
+            assert_eq!(confirmed, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pod_without_an_address_is_not_taken_for_gone() {
+        let server = Server::start(|_| pod("pod-b", None));
+        let confirmed = confirm_pod(&server.client, "shop", "cache-1", "pod-b").await;
+        assert!(matches!(confirmed, Err(Error::NoAddress { .. })));
+    }
+
+    #[tokio::test]
+    async fn the_label_is_bound_to_the_uid_and_another_pod_is_no_error() {
+        let server = Server::start(|_| Answer::conflict("pods", "cache-1"));
+        let outcome = label_pod(&server.client, "shop", "cache-1", "pod-b", None).await;
+        assert_eq!(outcome, WriteOutcome::Written);
+        assert_eq!(
+            server.requests()[0].body,
+            json!({"metadata": {"uid": "pod-b", "labels": {"redis-ha.dev/role": null}}})
+        );
+    }
+}

@@ -1,0 +1,194 @@
+//! Watches pods and EndpointSlices of all clusters and hands each change on. Only reads.
+//!
+//! Objects are decoded into slim shapes: of a pod that is 20 kB on the wire, a few fields stay in memory.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::{Stream, StreamExt, pin_mut};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tracing::{debug, warn};
+
+use super::index::{Entry, Index};
+use super::route::{MANAGED_BY_LABEL, watched_route};
+use crate::api::names::{CLUSTER_LABEL, MANAGER, ROLE_LABEL};
+use crate::core::facts::PodFact;
+use crate::supervisor::{ClusterKey, OwnedPod, WatchedRoute};
+
+/// A watch that says nothing for this long is renewed: a connection that was cut silently is noticed then.
+const RENEW_SECONDS: u32 = 60;
+
+/// Who hears of changes. Must return at once.
+pub trait Sink: Send + Sync + 'static {
+    /// All pods that the cluster has now.
+    fn pods(&self, cluster: &ClusterKey, pods: Vec<OwnedPod>);
+    /// The slice of the cluster's master Service; `None`: there is none (any more).
+    fn route(&self, cluster: &ClusterKey, route: Option<WatchedRoute>);
+}
+
+/// True once the first list is complete: caches of a fresh operator know nothing before.
+pub type Synced = Arc<AtomicBool>;
+
+/// Watches the pods of all clusters, in all namespaces or in one. Never ends by itself.
+pub async fn pods<S: Sink + ?Sized>(client: Client, namespace: Option<&str>, sink: Arc<S>, synced: Synced) {
+    let events = watched::<SlimPod>(client, namespace, CLUSTER_LABEL);
+    follow(events, SlimPod::entry, &synced, |index, key| sink.pods(key, index.of(key))).await;
+}
+
+/// Watches the slices that the operator manages.
+pub async fn routes<S: Sink + ?Sized>(client: Client, namespace: Option<&str>, sink: Arc<S>, synced: Synced) {
+    let events = watched::<SlimSlice>(client, namespace, &format!("{MANAGED_BY_LABEL}={MANAGER}"));
+    follow(events, SlimSlice::entry, &synced, |index, key| sink.route(key, index.of(key).pop())).await;
+}
+
+fn watched<K>(
+    client: Client,
+    namespace: Option<&str>,
+    labels: &str,
+) -> impl Stream<Item = watcher::Result<Event<K>>> + use<K>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
+{
+    let api: Api<K> = match namespace {
+        Some(namespace) => Api::namespaced(client, namespace),
+        None => Api::all(client),
+    };
+    watcher(api, watcher::Config::default().labels(labels).timeout(RENEW_SECONDS)).default_backoff()
+}
+
+/// Files each event and tells the clusters for which anything changed.
+async fn follow<K: Resource, T: Clone + PartialEq>(
+    events: impl Stream<Item = watcher::Result<Event<K>>>,
+    entry: impl Fn(K) -> Option<Entry<T>>,
+    synced: &AtomicBool,
+    tell: impl Fn(&Index<T>, &ClusterKey),
+) {
+    let mut index = Index::default();
+    pin_mut!(events);
+    while let Some(event) = events.next().await {
+        let changed = match event {
+            Ok(Event::Apply(object)) => entry(object).map(|entry| index.apply(entry)).unwrap_or_default(),
+            Ok(Event::Delete(object)) => {
+                let meta = object.meta();
+                let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
+                index.delete(namespace.unwrap_or_default(), name.unwrap_or_default()).into_iter().collect()
+            }
+            Ok(Event::Init) => {
+                index.begin_list();
+                continue;
+            }
+            Ok(Event::InitApply(object)) => {
+                if let Some(entry) = entry(object) {
+                    index.listed(entry);
+                }
+                continue;
+            }
+            Ok(Event::InitDone) => {
+                let changed = index.end_list();
+                synced.store(true, Ordering::Release);
+                changed
+            }
+            Err(error) => {
+                // The watcher goes on by itself, after a pause that grows.
+                if synced.load(Ordering::Acquire) {
+                    debug!(%error, "a watch broke and is taken up again");
+                } else {
+                    warn!(%error, "a first list could not be read; check the operator's role and the API server");
+                }
+                continue;
+            }
+        };
+        for cluster in &changed {
+            tell(&index, cluster);
+        }
+    }
+}
+
+#[derive(Resource, Clone, Debug, Deserialize)]
+#[resource(inherit = Pod)]
+struct SlimPod {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: SlimPodSpec,
+    #[serde(default)]
+    status: SlimPodStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SlimPodSpec {
+    node_name: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct SlimPodStatus {
+    #[serde(rename = "podIP")]
+    pod_ip: Option<String>,
+}
+
+impl SlimPod {
+    fn entry(self) -> Option<Entry<OwnedPod>> {
+        let Self { metadata, spec, status } = self;
+        let (namespace, name) = (metadata.namespace?, metadata.name?);
+        let mut labels = metadata.labels.unwrap_or_default();
+        let cluster = labels.remove(CLUSTER_LABEL)?;
+        // A pod without a number is none of a StatefulSet's.
+        let ordinal = name.rsplit_once('-')?.1.parse().ok()?;
+        let owners = metadata.owner_references.unwrap_or_default();
+        let owner = owners.into_iter().find(|owner| owner.controller == Some(true));
+        let fact = PodFact {
+            name: name.clone(),
+            uid: metadata.uid?,
+            ordinal,
+            ip: status.pod_ip.and_then(|ip| ip.parse().ok()),
+            node: spec.node_name,
+            terminating: metadata.deletion_timestamp.is_some(),
+            role_label: labels.remove(ROLE_LABEL),
+        };
+        let value = OwnedPod { owner_uid: owner.map(|owner| owner.uid), fact };
+        Some(Entry { namespace, name, cluster, value })
+    }
+}
+
+#[derive(Resource, Clone, Debug, Deserialize)]
+#[resource(inherit = EndpointSlice)]
+struct SlimSlice {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    endpoints: Option<Vec<SlimEndpoint>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct SlimEndpoint {
+    #[serde(default)]
+    addresses: Vec<String>,
+}
+
+impl SlimSlice {
+    /// Only the master's slice: it bears the cluster's own name.
+    fn entry(self) -> Option<Entry<WatchedRoute>> {
+        let endpoints = self.endpoints.unwrap_or_default();
+        let addresses = endpoints.iter().flat_map(|endpoint| &endpoint.addresses);
+        let value = watched_route(&self.metadata, addresses.map(String::as_str));
+        let (namespace, name) = (self.metadata.namespace?, self.metadata.name?);
+        let cluster = self.metadata.labels?.remove(CLUSTER_LABEL)?;
+        (cluster == name).then_some(Entry { namespace, name, cluster, value })
+    }
+}
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;
