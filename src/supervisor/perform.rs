@@ -56,13 +56,17 @@ impl Shared {
 /// Something came back.
 #[derive(Debug)]
 pub enum Happened {
-    /// Boxed: each task's queue has room for 32 of them from the start.
+    // Boxed: each task's queue has room for 32 of them from the start.
     Event(Box<Event>),
-    Heard {
-        uid: String,
-        link: LinkId,
-        report: Report,
-    },
+    Heard(Box<Heard>),
+}
+
+/// Word of an attempt or a connection.
+#[derive(Debug)]
+pub struct Heard {
+    pub uid: String,
+    pub link: LinkId,
+    pub report: Report,
 }
 
 /// The hands of one cluster's task.
@@ -187,7 +191,7 @@ impl Performer {
             self.shared.dialler.clone(),
             Target { link, address, credentials, cut_others },
             move |report| {
-                let _ = inbox.send(Happened::Heard { uid: pod.clone(), link, report });
+                let _ = inbox.send(Happened::Heard(Box::new(Heard { uid: pod.clone(), link, report })));
             },
         );
     }

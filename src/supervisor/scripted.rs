@@ -28,7 +28,7 @@ struct Puppet {
 
 impl Machine for Puppet {
     fn handle(&mut self, _now: Now, event: Event) -> Vec<Effect> {
-        if event != Event::Tick {
+        if self.pulse && event != Event::Tick {
             let _ = self.events.send((self.name.clone(), event));
         }
         std::mem::take(&mut self.effects.lock().unwrap())
@@ -191,7 +191,8 @@ impl Stage {
         Self::with(CrashPoints::default(), true)
     }
 
-    /// `pulse`: the machines want to be woken all the time, so that effects start at once.
+    /// `pulse`: the machines want to be woken all the time, so that effects start at once. Without it they
+    /// are idle and pass nothing on.
     pub fn with(crash_points: CrashPoints, pulse: bool) -> Self {
         let world = Arc::new(World::default());
         world.let_writes_end.send_replace(true);

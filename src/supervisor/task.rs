@@ -6,7 +6,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
 use super::outside::{Leadership, Standing};
-use super::perform::{Happened, Performer};
+use super::perform::{Happened, Heard, Performer};
 use super::{ClusterInput, OwnedPod, WatchedRoute, clock};
 use crate::core::event::{Effect, Event};
 use crate::core::facts::{Mono, Now};
@@ -69,7 +69,8 @@ pub async fn run(
             }
             happened = inbox.recv() => match happened {
                 Some(Happened::Event(event)) => events.push(*event),
-                Some(Happened::Heard { uid, link, report }) => {
+                Some(Happened::Heard(heard)) => {
+                    let Heard { uid, link, report } = *heard;
                     events.extend(performer.links.heard(uid, link, report));
                 }
                 None => return,
