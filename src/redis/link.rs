@@ -30,8 +30,9 @@ pub const GREETING_DEADLINE: Duration = Duration::from_millis(300);
 pub const ATTEMPT_DEADLINE: Duration = Duration::from_secs(10);
 /// Attempts under way at once over the whole process, so that a burst cannot exhaust descriptors.
 pub const ATTEMPTS_AT_ONCE: usize = 64;
-/// More unanswered questions than this would only delay a role command queued behind them.
-pub const UNANSWERED_AT_ONCE: usize = 2;
+/// More unanswered questions than this would only delay a role command queued behind them. The core keeps to two
+/// in its rhythm; the third is the last look at a silent master.
+pub const UNANSWERED_AT_ONCE: usize = 3;
 /// Name of our connections in CLIENT LIST.
 const CLIENT_NAME: &str = "redis-ha-operator";
 
