@@ -21,6 +21,7 @@ impl Supervisor {
                 self.stop_acting();
                 if self.mode != Mode::Off {
                     self.mode = Mode::Watching;
+                    self.tell_lapsed(effects);
                 }
             }
             Event::Standby => {
