@@ -3,6 +3,9 @@
 //! Replicas follow the recorded master, its replication id is on record, the write quorum is as high as the
 //! replicas allow, and a plan whose work is done is closed.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use super::advance::{Act, Recorded};

@@ -3,6 +3,9 @@
 //! A master with write quorum W stops by itself when fewer than W replicas acknowledge. If `N_r - W + 1` of its
 //! `N_r` replicas are certainly not acknowledging, it cannot reach W: it has stopped, or will within the drain.
 
+#[cfg(test)]
+mod tests;
+
 use super::health::Death;
 use super::members::Member;
 use super::situation::Situation;

@@ -3,6 +3,9 @@
 //! Each of these becomes one compare-and-swap. Every one that decides anew who is or may become master raises
 //! the epoch.
 
+#[cfg(test)]
+mod tests;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
