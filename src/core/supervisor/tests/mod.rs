@@ -2,5 +2,6 @@
 
 mod failover;
 mod holds;
+mod review;
 mod stage;
 mod start;
