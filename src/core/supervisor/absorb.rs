@@ -356,10 +356,13 @@ impl Supervisor {
     }
 
     fn pod_confirmed(&mut self, ticket: Ticket, ip: Option<std::net::IpAddr>) {
-        let Some((_, uid, link)) = self.confirming.take_if(|(asked, ..)| *asked == ticket) else { return };
-        let same = self.members.get(&uid).is_some_and(|member| ip.is_some() && member.pod.ip == ip);
+        let Some((_, uid, link, _)) = self.confirming.as_ref().filter(|(first, ..)| ticket >= *first) else {
+            return;
+        };
+        let same = self.members.get(uid).is_some_and(|member| ip.is_some() && member.pod.ip == ip);
         if same {
-            self.confirmed = Some((uid, link));
+            self.confirmed = Some((uid.clone(), *link));
+            self.confirming = None;
         }
     }
 

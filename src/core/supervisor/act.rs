@@ -20,6 +20,9 @@ use crate::core::story::Story;
 /// Pause between label writes for one pod: its own change must come back through the watch first.
 const LABEL_PAUSE: Mono = Mono::from_secs(2);
 
+/// Pause before a pod is read live again.
+const CONFIRM_PAUSE: Mono = Mono::from_secs(1);
+
 /// A pod is called a replica after it was in sync for this long.
 const JOIN_AFTER: Mono = Mono::from_secs(1);
 
@@ -223,11 +226,14 @@ impl Supervisor {
         if process.run_id == master.run_id || situation.replaced_confirmed || !member.listed {
             return;
         }
-        if self.confirming.as_ref().is_some_and(|(_, uid, asked)| *uid == process.uid && *asked == link) {
+        let asked = self.confirming.as_ref().filter(|(_, uid, asked, _)| *uid == process.uid && *asked == link);
+        let first = asked.map(|(first, ..)| *first);
+        // A read that failed brings no answer.
+        if asked.is_some_and(|(.., at)| now < *at + CONFIRM_PAUSE) {
             return;
         }
         let ticket = self.ticket();
-        self.confirming = Some((ticket, process.uid.clone(), link));
+        self.confirming = Some((first.unwrap_or(ticket), process.uid.clone(), link, now));
         effects.push(Effect::ConfirmPod { ticket, pod: process.pod, uid: process.uid });
     }
 

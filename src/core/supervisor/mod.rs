@@ -73,7 +73,8 @@ pub struct Supervisor {
     evidence_since: Mono,
     /// The connection whose pod was read live and found to be the recorded master's.
     confirmed: Option<(String, LinkId)>,
-    confirming: Option<(Ticket, String, LinkId)>,
+    /// First ticket of this question, whose connection, and when it was asked last.
+    confirming: Option<(Ticket, String, LinkId, Mono)>,
     write: Option<PendingWrite>,
     reading: bool,
     read_at: Mono,

@@ -13,3 +13,16 @@ fn finished(stage: &Stage, not: &str) -> bool {
     let record = stage.record();
     record.plan.is_none() && record.master.is_some_and(|master| master.pod != not)
 }
+
+/// The master restarts at once, and the one live read of its pod fails.
+#[test]
+fn a_failed_live_read_of_the_masters_pod_is_tried_again() {
+    let mut stage = Stage::settled(3);
+    // No witness: only the new run id shows the death.
+    stage.start_operator();
+    stage.run(SECOND);
+    stage.failing_confirmations = 1;
+    stage.kill("cache-0");
+    stage.restart("cache-0", false);
+    assert!(stage.until(20 * SECOND, |stage| finished(stage, "cache-0")), "{:?}", stage.condition("Held"));
+}
