@@ -238,14 +238,22 @@ fn choose(situation: &Situation<'_>, plan: &Plan, death: &Death) -> Advance {
     if straggling && situation.now < situation.step_since + STRAGGLERS {
         return Advance::default();
     }
-    let cut = |candidate: &candidate::Candidate<'_>| is_silent(situation, candidate.member);
-    match candidate::best(situation).filter(cut) {
+    match candidate::best(situation) {
+        Some(best) if !is_silent(situation, best.member) => Advance::hold(
+            Held::NoSafeCandidate,
+            format!("{} has the newest data, but does not let itself be cut from its source", best.member.pod.name),
+        ),
         Some(best) => match best.member.process() {
             Some(to) => {
                 Advance::record(plan::choose(situation.record, to), Recorded::Chosen { offset: best.offset })
             }
             None => Advance::default(),
         },
+        // Nobody was promoted and the old master is certainly gone: other rules may know a way, like its restarted
+        // process or a start of all pods.
+        None if matches!(death, Death::Definitive(_)) => {
+            Advance::record(plan::close(situation.record), Recorded::Abandoned)
+        }
         None => Advance::hold(
             Held::NoSafeCandidate,
             format!("no pod can replace {}: {}", from.pod, candidate::exclusions(situation)),

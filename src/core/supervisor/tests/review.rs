@@ -26,3 +26,23 @@ fn a_failed_live_read_of_the_masters_pod_is_tried_again() {
     stage.restart("cache-0", false);
     assert!(stage.until(20 * SECOND, |stage| finished(stage, "cache-0")), "{:?}", stage.condition("Held"));
 }
+
+/// Power goes out while a failover is under way: every process ends, every disk keeps its data, and no position
+/// survives.
+#[test]
+fn a_restart_of_every_pod_during_a_failover_ends_with_a_master() {
+    let mut stage = Stage::settled(2);
+    stage.kill("cache-0");
+    assert!(stage.until(SECOND, |stage| stage.record().plan.is_some()));
+    stage.kill("cache-1");
+    stage.run(2 * SECOND);
+    stage.restart("cache-0", true);
+    stage.restart("cache-1", true);
+    assert!(
+        stage.until(60 * SECOND, |stage| stage.masters().len() == 1 && stage.record().plan.is_none()),
+        "{:?} {:?}",
+        stage.record().plan,
+        stage.reasons()
+    );
+    assert!(stage.until(60 * SECOND, |stage| stage.nodes.iter().all(|node| node.keys == 10)));
+}
