@@ -128,7 +128,7 @@ impl Supervisor {
         let author = Author { term: &term, next_epoch: self.author_epoch() };
         let situation = self.situation(now.mono, desired);
         // Certainty found later than the plan counts as well.
-        let certain = plan.from.as_ref().filter(|_| plan.step == PlanStep::Recorded).is_some_and(|from| {
+        let certain = plan.from.as_ref().filter(|_| plan.step < PlanStep::Chosen).is_some_and(|from| {
             matches!(judge(&situation, from), Health::Dead(Death::Definitive(_)) | Health::Demoted)
         });
         let next = advance(&situation, &plan, &author);

@@ -46,3 +46,19 @@ fn a_restart_of_every_pod_during_a_failover_ends_with_a_master() {
     );
     assert!(stage.until(60 * SECOND, |stage| stage.nodes.iter().all(|node| node.keys == 10)));
 }
+
+#[test]
+fn certainty_that_comes_after_the_point_of_no_return_ends_the_drain() {
+    let mut stage = Stage::settled(3);
+    stage.node("cache-0").cut_off = true;
+    for name in ["cache-1", "cache-2"] {
+        stage.cut(name, "cache-0");
+    }
+    assert!(stage.until(20 * SECOND, |stage| {
+        stage.record().plan.is_some_and(|plan| plan.step == PlanStep::Revoked)
+    }));
+    stage.kill("cache-0");
+    stage.node("cache-0").cut_off = false;
+    stage.restart("cache-0", false);
+    assert!(stage.until(2 * SECOND, |stage| stage.masters().len() == 1), "{:?}", stage.reasons());
+}
