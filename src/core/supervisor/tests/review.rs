@@ -62,3 +62,16 @@ fn certainty_that_comes_after_the_point_of_no_return_ends_the_drain() {
     stage.restart("cache-0", false);
     assert!(stage.until(2 * SECOND, |stage| stage.masters().len() == 1), "{:?}", stage.reasons());
 }
+
+#[test]
+fn a_plan_that_is_held_says_so() {
+    let mut stage = Stage::settled(3);
+    stage.kill("cache-0");
+    assert!(stage.until(SECOND, |stage| {
+        stage.record().plan.is_some_and(|plan| plan.step == PlanStep::Chosen)
+    }));
+    let to = stage.record().plan.unwrap().to.unwrap().pod;
+    stage.node(&to).frozen = true;
+    stage.run(5 * SECOND);
+    assert_eq!(stage.condition("Held"), ("True".to_owned(), "WaitingForTarget".to_owned()));
+}
