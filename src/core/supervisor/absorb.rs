@@ -71,6 +71,7 @@ impl Supervisor {
         self.confirmed = None;
         self.routing.pending = None;
         self.routing.claimed = None;
+        self.unsettled = false; // a new term claims anyway
         self.api_lost_since = None;
         if !warm {
             self.void_evidence(now);
@@ -271,6 +272,7 @@ impl Supervisor {
                 self.api_lost_since = None;
                 let before = std::mem::take(&mut self.record);
                 self.keep(*write.status);
+                self.unsettled &= self.record.epoch == before.epoch;
                 self.tell_recorded(now, &before, &write.what, effects);
                 self.note_step(now.mono);
                 self.forget_unlisted(effects);
@@ -279,6 +281,7 @@ impl Supervisor {
             WriteOutcome::Gone => self.desired = None,
             WriteOutcome::Unknown(_) => {
                 self.api_lost_since.get_or_insert(now.mono);
+                self.unsettled = true;
                 self.read_again(now.mono);
             }
             WriteOutcome::Denied(why) => {

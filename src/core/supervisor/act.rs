@@ -82,8 +82,9 @@ impl Supervisor {
         self.max_epoch.max(self.record.epoch) + 1
     }
 
-    fn is_claimed(&self) -> bool {
-        self.record.holder.as_deref() == self.term()
+    pub(super) fn is_claimed(&self) -> bool {
+        !self.unsettled
+            && self.record.holder.as_deref() == self.term()
             && self.record.plan.as_ref().is_none_or(|plan| Some(plan.holder.as_str()) == self.term())
     }
 

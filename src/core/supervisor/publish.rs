@@ -43,7 +43,7 @@ impl Supervisor {
         self.publish_at = now.mono + PAUSE;
         let Some(term) = self.term().map(str::to_owned) else { return };
         let mut next = self.record.clone();
-        if next.holder.as_deref() != Some(&term) {
+        if !self.is_claimed() {
             let author =
                 crate::core::plan::Author { term: &term, next_epoch: self.max_epoch.max(next.epoch) + 1 };
             next = crate::core::plan::claim(&next, &author);

@@ -75,3 +75,25 @@ fn a_plan_that_is_held_says_so() {
     stage.run(5 * SECOND);
     assert_eq!(stage.condition("Held"), ("True".to_owned(), "WaitingForTarget".to_owned()));
 }
+
+/// The API server takes a write, answers nothing, and carries it out when others have followed.
+#[test]
+fn a_write_whose_answer_was_lost_cannot_land_on_a_later_decision() {
+    let mut stage = Stage::settled(3);
+    stage.kill("cache-0");
+    assert!(stage.until(SECOND, |stage| {
+        stage.record().plan.is_some_and(|plan| plan.step == PlanStep::Recorded)
+    }));
+    // The choice is written and hangs; the chosen one dies, and another one is chosen.
+    stage.keep_write = true;
+    assert!(stage.until(SECOND, |stage| stage.late_write.is_some()));
+    stage.kill("cache-1");
+    let chosen = |stage: &Stage| {
+        stage.record().plan.is_some_and(|plan| plan.to.is_some_and(|to| to.pod == "cache-2"))
+    };
+    assert!(stage.until(SECOND, chosen), "{:?}", stage.record());
+    stage.land_late_write();
+    assert!(chosen(&stage), "{:?}", stage.record());
+    assert!(stage.until(5 * SECOND, |stage| finished(stage, "cache-0")));
+    assert_eq!(stage.broken, [] as [&str; 0]);
+}
