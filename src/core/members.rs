@@ -321,6 +321,15 @@ impl Member {
         self.redial_at = now;
     }
 
+    /// Its pod has another address: the connection, and what was seen at the old address, is worth nothing.
+    pub fn moved(&mut self, now: Mono) {
+        self.hung_up(now);
+        self.suspect(now);
+        self.refused = None;
+        self.unroutable_since = None;
+        self.knock_pending = false;
+    }
+
     pub fn refused(&mut self, now: Mono) {
         self.suspect(now);
         self.unroutable_since = None;

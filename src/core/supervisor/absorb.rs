@@ -122,9 +122,13 @@ impl Supervisor {
         for pod in pods {
             match self.members.get_mut(&pod.uid) {
                 Some(member) => {
-                    if member.pod.ip != pod.ip {
-                        member.redial_at = now;
+                    if member.pod.ip != pod.ip && member.pod.ip.is_some() {
+                        // Another sandbox: whatever answered at the old address is over, and its end may never
+                        // reach us.
+                        member.moved(now);
+                        effects.push(Effect::HangUp { uid: pod.uid.clone() });
                     }
+                    member.unlisted_since = None;
                     member.pod = pod;
                 }
                 None => {

@@ -97,3 +97,20 @@ fn a_write_whose_answer_was_lost_cannot_land_on_a_later_decision() {
     assert!(stage.until(5 * SECOND, |stage| finished(stage, "cache-0")));
     assert_eq!(stage.broken, [] as [&str; 0]);
 }
+
+/// A node reboots without a word: its pod comes back under the same uid, with another address.
+#[test]
+fn a_pod_that_comes_back_with_another_address_is_reached_there() {
+    let mut stage = Stage::settled(3);
+    for name in ["cache-1", "cache-2"] {
+        let now = stage.now;
+        let node = stage.node(name);
+        node.link_up = false;
+        node.link_lost = Some(now);
+    }
+    stage.restart("cache-0", false);
+    stage.node("cache-0").ip = std::net::IpAddr::from([10, 0, 7, 1]);
+    stage.list_pods();
+    assert!(stage.until(15 * SECOND, |stage| finished(stage, "cache-0")), "{:?}", stage.reasons());
+    assert!(stage.until(15 * SECOND, |stage| stage.nodes[0].link_up));
+}
