@@ -261,14 +261,17 @@ fn choose(situation: &Situation<'_>, plan: &Plan, death: &Death) -> Advance {
     }
 }
 
-/// Cut each replica that can be reached and is not cut yet. Any other master found is demoted.
+/// Cut each replica that can be reached and is not cut yet, the old master included if somebody made it one. Any
+/// other master found is demoted.
 fn detach(situation: &Situation<'_>, plan: &Plan, from: &ProcessRef, definitive: bool) -> Vec<Act> {
     let started = situation.step_since;
     situation
-        .others(from)
+        .members
+        .values()
         .filter_map(|member| {
             let info = member.settled(situation.now)?;
-            if info.is_fenced() || info.loading {
+            let is_from = member.pod.uid == from.uid;
+            if info.is_fenced() || info.loading || (is_from && info.role == Role::Master) {
                 return None;
             }
             if info.role == Role::Master {

@@ -114,3 +114,21 @@ fn a_pod_that_comes_back_with_another_address_is_reached_there() {
     assert!(stage.until(15 * SECOND, |stage| finished(stage, "cache-0")), "{:?}", stage.reasons());
     assert!(stage.until(15 * SECOND, |stage| stage.nodes[0].link_up));
 }
+
+/// Somebody points the master elsewhere.
+#[test]
+fn a_master_that_was_made_a_replica_of_a_stranger_is_replaced() {
+    let mut stage = Stage::settled(3);
+    let node = stage.node("cache-0");
+    node.role = Role::Replica;
+    node.master = ("10.9.9.9".to_owned(), 6379);
+    for name in ["cache-1", "cache-2"] {
+        stage.node(name).link_up = false;
+    }
+    assert!(
+        stage.until(20 * SECOND, |stage| stage.masters().len() == 1 && stage.record().plan.is_none()),
+        "{:?} {:?}",
+        stage.record().plan,
+        stage.reasons()
+    );
+}
