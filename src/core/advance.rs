@@ -145,7 +145,9 @@ fn revoked(situation: &Situation<'_>, plan: &Plan) -> Advance {
     let demoted = plan.from.as_ref().is_some_and(|from| {
         situation.member_of(from).is_some_and(|member| member.is(from) && is_silent(situation, member))
     });
-    if !situation.definitive && !demoted && situation.now < situation.step_since + DRAIN {
+    // From the last moment at which anybody may have acknowledged it.
+    let silent_since = plan.from.as_ref().map_or(situation.step_since, |from| cut_at(situation, from));
+    if !situation.definitive && !demoted && situation.now < silent_since + DRAIN {
         return Advance::default();
     }
     let death = if situation.definitive || demoted { Death::Definitive("") } else { Death::Presumptive("") };

@@ -132,3 +132,25 @@ fn a_master_that_was_made_a_replica_of_a_stranger_is_replaced() {
         stage.reasons()
     );
 }
+
+/// The drain counts from the moment at which the last replica was cut, however late that was.
+#[test]
+fn a_replica_that_is_cut_late_starts_the_drain_anew() {
+    let mut stage = Stage::settled(3);
+    stage.node("cache-0").cut_off = true;
+    stage.node("cache-1").cut_off = true;
+    stage.cut("cache-0", "cache-2");
+    // A silent pair: permission needs both replicas, so the plan opens only when both answer.
+    stage.run(2 * SECOND);
+    stage.node("cache-1").cut_off = false;
+    stage.cuts.push(("cache-0".to_owned(), "cache-1".to_owned()));
+    assert!(stage.until(60 * SECOND, |stage| {
+        stage.record().plan.is_some_and(|plan| plan.step == PlanStep::Revoked)
+    }));
+    // It restarts: until a moment ago it could acknowledge.
+    stage.run(4 * SECOND);
+    stage.node("cache-1").master = (stage.nodes[0].ip.to_string(), 6379);
+    let cut = stage.now;
+    assert!(stage.until(30 * SECOND, |stage| stage.masters().len() == 2));
+    assert!(stage.now - cut >= 5 * SECOND, "{:?}", stage.now - cut);
+}
