@@ -154,3 +154,38 @@ fn a_replica_that_is_cut_late_starts_the_drain_anew() {
     assert!(stage.until(30 * SECOND, |stage| stage.masters().len() == 2));
     assert!(stage.now - cut >= 5 * SECOND, "{:?}", stage.now - cut);
 }
+
+#[test]
+fn a_stranger_that_acknowledges_makes_the_write_quorum_worth_nothing() {
+    let mut stage = Stage::settled(3);
+    stage.strangers = 1;
+    stage.run(3 * SECOND);
+    assert_eq!(stage.condition("ReplicationHealthy").1, "ForeignReplica");
+    // The master is cut off from everybody but the stranger, who goes on acknowledging.
+    stage.node("cache-0").cut_off = true;
+    stage.cut("cache-0", "cache-1");
+    stage.cut("cache-0", "cache-2");
+    stage.run(60 * SECOND);
+    assert_eq!(stage.masters(), ["cache-0"]);
+    assert_eq!(stage.condition("Held").1, "NoQuorum");
+}
+
+#[test]
+fn the_write_quorum_stays_while_the_masters_replicas_acknowledge() {
+    let mut stage = Stage::settled(3);
+    // The operator loses the replicas; the master does not.
+    stage.node("cache-1").cut_off = true;
+    stage.node("cache-2").cut_off = true;
+    stage.run(30 * SECOND);
+    assert_eq!(stage.record().write_quorum.effective, 1);
+    assert_eq!(stage.nodes[0].quorum, 1);
+}
+
+#[test]
+fn the_record_never_claims_a_write_quorum_that_the_master_does_not_have() {
+    let mut stage = Stage::settled(3);
+    stage.node("cache-0").quorum = 0;
+    assert!(stage.until(SECOND, |stage| stage.record().write_quorum.effective == 0));
+    assert!(stage.until(5 * SECOND, |stage| stage.record().write_quorum.effective == 1));
+    assert_eq!(stage.nodes[0].quorum, 1);
+}
