@@ -189,3 +189,20 @@ fn the_record_never_claims_a_write_quorum_that_the_master_does_not_have() {
     assert!(stage.until(5 * SECOND, |stage| stage.record().write_quorum.effective == 1));
     assert_eq!(stage.nodes[0].quorum, 1);
 }
+
+/// All keys are gone by the users' own will, and a new leader did not see that.
+#[test]
+fn a_flushed_cluster_survives_its_master_under_a_new_leader() {
+    let mut stage = Stage::settled(3);
+    stage.nodes.iter_mut().for_each(|node| node.keys = 0);
+    stage.run(SECOND);
+    stage.kill("cache-0");
+    stage.restart("cache-0", false);
+    stage.start_operator();
+    assert!(
+        stage.until(30 * SECOND, |stage| finished(stage, "cache-0")),
+        "{:?} {:?}",
+        stage.condition("Held"),
+        stage.reasons()
+    );
+}
