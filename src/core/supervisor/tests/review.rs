@@ -206,3 +206,41 @@ fn a_flushed_cluster_survives_its_master_under_a_new_leader() {
         stage.reasons()
     );
 }
+
+/// One replica follows somebody else; that says nothing about the master.
+#[test]
+fn a_replica_of_a_stranger_does_not_keep_a_dead_master_alive() {
+    let mut stage = Stage::settled(3);
+    stage.start_operator();
+    stage.run(400 * MS);
+    stage.kill("cache-0");
+    let now = stage.now;
+    let node = stage.node("cache-1");
+    node.master = ("10.9.9.9".to_owned(), 6379);
+    node.link_up = true;
+    node.fed = now + 1000 * SECOND;
+    assert!(stage.until(30 * SECOND, |stage| !stage.masters().is_empty()), "{:?}", stage.condition("Held"));
+}
+
+/// Behind a proxy a dead server looks like one that hangs up.
+#[test]
+fn a_master_that_hangs_up_on_every_connection_is_replaced_after_the_drain() {
+    let mut stage = Stage::settled(3);
+    stage.start_operator();
+    stage.run(400 * MS);
+    stage.kill("cache-0");
+    stage.node("cache-0").proxied = true;
+    assert!(stage.until(30 * SECOND, |stage| !stage.masters().is_empty()), "{:?}", stage.condition("Held"));
+}
+
+#[test]
+fn a_death_that_nobody_can_confirm_is_said() {
+    let mut stage = Stage::settled(2);
+    stage.kill("cache-1");
+    stage.run(5 * SECOND);
+    stage.restart("cache-1", true);
+    stage.node("cache-1").denies = true;
+    stage.kill("cache-0");
+    stage.run(20 * SECOND);
+    assert_eq!(stage.condition("Held").1, "DeathUnconfirmed");
+}

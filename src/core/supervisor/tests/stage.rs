@@ -32,6 +32,10 @@ pub struct Node {
     pub frozen: bool,
     /// The operator's packets get lost.
     pub cut_off: bool,
+    /// A proxy accepts in its place and hangs up.
+    pub proxied: bool,
+    /// It lets nobody in.
+    pub denies: bool,
     pub run: u32,
     pub role: Role,
     pub master: (String, u16),
@@ -72,6 +76,8 @@ impl Node {
             up: true,
             frozen: false,
             cut_off: false,
+            proxied: false,
+            denies: false,
             run: 1,
             role: Role::Replica,
             master: (PLACEHOLDER_HOST.to_owned(), 0),
@@ -513,8 +519,12 @@ impl Stage {
                         Due::Event(Event::Dialed { uid, outcome: DialOutcome::Unroutable }),
                     );
                 }
-                let outcome = if !node.up {
+                let outcome = if !node.up && node.proxied {
+                    DialOutcome::Broken("closed before the first INFO".to_owned())
+                } else if !node.up {
                     DialOutcome::Refused
+                } else if node.denies {
+                    DialOutcome::Denied("WRONGPASS".to_owned())
                 } else if node.frozen {
                     self.held.push((self.term, now, Effect::Dial { uid: uid.clone(), ip }));
                     DialOutcome::Silent
