@@ -101,15 +101,16 @@ fn recorded(situation: &Situation<'_>, plan: &Plan) -> Advance {
     if health == Health::Well {
         return Advance::record(plan::give_up(situation.record), Recorded::FalseAlarm);
     }
+    // A replica is still fed by it, whatever we see, and nothing was demoted: the table says what to do then.
+    if matches!(health, Health::AliveByWitness { .. }) {
+        return Advance::record(plan::give_up(situation.record), Recorded::Abandoned);
+    }
     // A leader that did not open this plan, and finds nobody detached, needs a verdict of its own.
     let anybody_cut = situation.others(from).any(|member| is_silent(situation, member));
     let verdict = situation.definitive || matches!(health, Health::Dead(_) | Health::Demoted);
     if !verdict && !anybody_cut {
         return match health {
-            Health::AliveByWitness { witness } => Advance::hold(
-                Held::SupervisorPartitioned,
-                format!("a failover was recorded, but the replica {witness} is still fed by the master"),
-            ),
+            Health::Sick(_) => Advance::record(plan::give_up(situation.record), Recorded::Abandoned),
             _ => Advance::default(),
         };
     }

@@ -244,3 +244,28 @@ fn a_death_that_nobody_can_confirm_is_said() {
     stage.run(20 * SECOND);
     assert_eq!(stage.condition("Held").1, "DeathUnconfirmed");
 }
+
+/// A new leader finds a plan that cut nobody, and a replica that happens to be freshly restarted.
+#[test]
+fn a_plan_of_a_predecessor_is_not_carried_out_against_a_living_master() {
+    let mut stage = Stage::settled(3);
+    stage.kill("cache-2");
+    stage.run(SECOND);
+    stage.kill("cache-0");
+    assert!(stage.until(SECOND, |stage| stage.record().plan.is_some()));
+    // The plan was recorded a moment before its cause turned out to be wrong.
+    stage.nodes[0].up = true;
+    let now = stage.now;
+    let master = stage.nodes[0].ip.to_string();
+    let node = stage.node("cache-1");
+    node.master = (master, 6379);
+    (node.link_up, node.link_lost, node.fed) = (true, None, now);
+    node.role = Role::Replica;
+    stage.restart("cache-2", false);
+    stage.node("cache-0").cut_off = true;
+    stage.start_operator();
+    stage.commands.clear();
+    stage.run(20 * SECOND);
+    assert_eq!(stage.masters(), ["cache-0"], "{:?}", stage.reasons());
+    assert_eq!(stage.condition("Held").1, "SupervisorPartitioned");
+}
