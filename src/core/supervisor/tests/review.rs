@@ -269,3 +269,19 @@ fn a_plan_of_a_predecessor_is_not_carried_out_against_a_living_master() {
     assert_eq!(stage.masters(), ["cache-0"], "{:?}", stage.reasons());
     assert_eq!(stage.condition("Held").1, "SupervisorPartitioned");
 }
+
+#[test]
+fn another_successor_is_chosen_when_the_first_one_ends_in_a_presumptive_failover() {
+    let mut stage = Stage::settled(3);
+    stage.node("cache-0").cut_off = true;
+    for name in ["cache-1", "cache-2"] {
+        stage.cut(name, "cache-0");
+    }
+    assert!(stage.until(20 * SECOND, |stage| {
+        stage.record().plan.is_some_and(|plan| plan.step == PlanStep::Chosen)
+    }));
+    let to = stage.record().plan.unwrap().to.unwrap().pod;
+    stage.kill(&to);
+    assert!(stage.until(20 * SECOND, |stage| finished(stage, "cache-0")), "{:?}", stage.reasons());
+    assert_eq!(stage.broken, [] as [&str; 0]);
+}
