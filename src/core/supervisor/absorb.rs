@@ -255,7 +255,9 @@ impl Supervisor {
                     | RoleCommand::Promote { .. }
                     | RoleCommand::SetWriteQuorum(_) => {}
                 }
-                member.answered(now.mono, command.sent_at, *info);
+                // Replies come in order: this INFO is newer than any answer that is already here.
+                let newest = member.sample.as_ref().map_or(Mono::ZERO, |sample| sample.asked_at);
+                member.answered(now.mono, command.sent_at.max(newest), *info);
                 let pod = member.pod.name.clone();
                 self.tell_done(now, &pod, &command.command, effects);
             }
