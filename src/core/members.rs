@@ -261,6 +261,9 @@ impl Member {
 
     pub fn connected(&mut self, now: Mono, link: LinkId, asked_at: Mono, info: Info) {
         self.link = Link::Open { id: link };
+        if self.run_id.as_deref() != Some(&info.run_id) {
+            self.streamed_at = None; // another process, which has seen no master yet
+        }
         self.run_id = Some(info.run_id.clone());
         self.asked.clear();
         self.failed_dials = 0;

@@ -106,7 +106,11 @@ impl Supervisor {
 
     /// This is what the API server has.
     fn keep(&mut self, status: RedisClusterStatus) {
-        self.record = status.supervision.clone().unwrap_or_default();
+        let before = std::mem::replace(&mut self.record, status.supervision.clone().unwrap_or_default());
+        if before.master != self.record.master {
+            // Who streamed from another master is no witness of this one.
+            self.members.values_mut().for_each(|member| member.streamed_at = None);
+        }
         self.max_epoch = self.max_epoch.max(self.record.epoch);
         self.stored = Some(status);
     }
@@ -276,7 +280,7 @@ impl Supervisor {
         match outcome {
             WriteOutcome::Written => {
                 self.api_lost_since = None;
-                let before = std::mem::take(&mut self.record);
+                let before = self.record.clone();
                 self.keep(*write.status);
                 self.unsettled &= self.record.epoch == before.epoch;
                 self.tell_recorded(now, &before, &write.what, effects);

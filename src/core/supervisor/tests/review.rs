@@ -285,3 +285,19 @@ fn another_successor_is_chosen_when_the_first_one_ends_in_a_presumptive_failover
     assert!(stage.until(20 * SECOND, |stage| finished(stage, "cache-0")), "{:?}", stage.reasons());
     assert_eq!(stage.broken, [] as [&str; 0]);
 }
+
+/// Right after a replica's restart the master dies as well.
+#[test]
+fn a_restarted_replica_is_no_witness_and_does_not_delay() {
+    let mut stage = Stage::settled(3);
+    stage.kill("cache-2");
+    stage.restart("cache-2", false);
+    stage.node("cache-2").cut_off = false;
+    // It cannot come back into sync before the master is gone.
+    stage.cuts.push(("cache-2".to_owned(), "cache-0".to_owned()));
+    stage.run(SECOND);
+    let start = stage.now;
+    stage.kill("cache-0");
+    assert!(stage.until(20 * SECOND, |stage| !stage.masters().is_empty()));
+    assert!(stage.now - start < SECOND, "{:?}", stage.now - start);
+}
