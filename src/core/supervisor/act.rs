@@ -258,7 +258,7 @@ impl Supervisor {
         };
         let idle = self.record.plan.is_none();
         match &self.routing.seen {
-            Some(Some(seen)) if route::leads_to(seen, endpoint.as_ref()) => return,
+            Some(Some(seen)) if route::leads_to(seen, endpoint.as_ref()) => return self.claim_route(effects),
             Some(None) if endpoint.is_none() => return,
             // The watch tells soon what is there; an idle cluster has the time.
             None if idle && (endpoint.is_none() || now.mono < self.evidence_since + Mono::from_secs(2)) => {
@@ -266,7 +266,9 @@ impl Supervisor {
             }
             _ => {}
         }
-        if !self.is_claimed() {
+        // A slice with a newer epoch than the record's refuses our writes until the record has overtaken it.
+        let overtaken = matches!(&self.routing.seen, Some(Some(seen)) if seen.epoch > self.record.epoch);
+        if !self.is_claimed() || overtaken {
             if self.write.is_none()
                 && let Some(next) = self.claim()
             {

@@ -301,3 +301,14 @@ fn a_restarted_replica_is_no_witness_and_does_not_delay() {
     assert!(stage.until(20 * SECOND, |stage| !stage.masters().is_empty()));
     assert!(stage.now - start < SECOND, "{:?}", stage.now - start);
 }
+
+#[test]
+fn a_slice_with_a_newer_epoch_is_overtaken() {
+    let mut stage = Stage::settled(3);
+    let slice = stage.slice.as_mut().unwrap();
+    (slice.epoch, slice.uid, slice.ip) = (99, Some("uid-2".to_owned()), Some("10.0.0.3".to_owned()));
+    let slice = stage.slice.clone();
+    stage.feed(Event::RouteSeen(slice));
+    stage.run(5 * SECOND);
+    assert_eq!(stage.slice.as_ref().unwrap().uid.as_deref(), Some("uid-0"));
+}
