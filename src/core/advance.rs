@@ -22,6 +22,9 @@ const DELIVERY: Duration = Duration::from_millis(500);
 /// Reads in a row with the same position after which everything delivered has been taken in.
 const STOOD_STILL: u32 = 3;
 
+/// A new leader looks at the old master for this long before it carries on somebody else's plan.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+
 /// How long members that do not answer may delay the choice.
 const STRAGGLERS: Duration = Duration::from_millis(500);
 
@@ -106,13 +109,17 @@ fn recorded(situation: &Situation<'_>, plan: &Plan) -> Advance {
         return Advance::record(plan::give_up(situation.record), Recorded::Abandoned);
     }
     // A leader that did not open this plan, and finds nobody detached, needs a verdict of its own.
-    let anybody_cut = situation.others(from).any(|member| is_silent(situation, member));
+    let anybody_cut = situation.others(from).any(|member| was_cut(situation, member));
     let verdict = situation.definitive || matches!(health, Health::Dead(_) | Health::Demoted);
     if !verdict && !anybody_cut {
         return match health {
             Health::Sick(_) => Advance::record(plan::give_up(situation.record), Recorded::Abandoned),
             _ => Advance::default(),
         };
+    }
+    // It has had no time to look at the old master yet.
+    if !verdict && situation.now < situation.evidence_since + FIRST_LOOK {
+        return Advance::default();
     }
     let definitive = situation.definitive || matches!(health, Health::Dead(Death::Definitive(_)));
     let mut acts = detach(situation, plan, from, definitive);
@@ -310,6 +317,12 @@ fn command(uid: &str, command: RoleCommand) -> Advance {
 /// Fenced by a command of ours, or since its boot: it acknowledges nobody.
 pub fn is_silent(situation: &Situation<'_>, member: &Member) -> bool {
     member.settled(situation.now).is_some_and(Info::is_fenced)
+}
+
+/// Cut by somebody, and not merely restarted: it still has a position in the data set.
+fn was_cut(situation: &Situation<'_>, member: &Member) -> bool {
+    let position = member.reading(situation.now).and_then(|info| Some((&info.replid, Member::position(info)?)));
+    is_silent(situation, member) && position.is_some_and(|(id, offset)| situation.in_lineage(id, offset))
 }
 
 /// A member for which the plan does not wait: dead, out of reach, or not able to carry out a command now.

@@ -67,10 +67,11 @@ fn certainty_that_comes_after_the_point_of_no_return_ends_the_drain() {
 fn a_plan_that_is_held_says_so() {
     let mut stage = Stage::settled(3);
     stage.kill("cache-0");
-    assert!(stage.until(SECOND, |stage| {
-        stage.record().plan.is_some_and(|plan| plan.step == PlanStep::Chosen)
-    }));
-    let to = stage.record().plan.unwrap().to.unwrap().pod;
+    let chosen = |stage: &Stage| stage.record().plan.and_then(|plan| plan.to);
+    while chosen(&stage).is_none() {
+        stage.run(MS / 8);
+    }
+    let to = chosen(&stage).unwrap().pod;
     stage.node(&to).frozen = true;
     stage.run(5 * SECOND);
     assert_eq!(stage.condition("Held"), ("True".to_owned(), "WaitingForTarget".to_owned()));
