@@ -5,3 +5,4 @@ mod holds;
 mod review;
 mod stage;
 mod start;
+mod storm;

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -54,7 +55,7 @@ pub struct Node {
     pub promotions: u32,
     pub full_syncs: u32,
     /// Writes of clients that it holds.
-    pub writes: BTreeSet<u64>,
+    pub writes: Arc<BTreeSet<u64>>,
     /// As a replica: when its master last fed it.
     pub fed: Mono,
     /// As a master: when enough replicas acknowledged.
@@ -95,7 +96,7 @@ impl Node {
             label: None,
             promotions: 0,
             full_syncs: 0,
-            writes: BTreeSet::new(),
+            writes: Arc::default(),
             fed: Mono::ZERO,
             acknowledged: Mono::ZERO,
         }
@@ -134,6 +135,9 @@ pub struct Stage {
     pub desired: Desired,
     /// The operator dies right before (false) or after (true) the n-th changing effect.
     pub crash_at: Option<(u32, bool)>,
+    /// The operator is paused with its n-th changing effect in hand.
+    pub pause_at: Option<u32>,
+    pub in_hand: Option<Effect>,
     /// Pairs of pods whose servers cannot reach each other.
     pub cuts: Vec<(String, String)>,
     pub effects: u32,
@@ -185,6 +189,8 @@ impl Stage {
                 unreachable_after: Duration::from_secs(3),
             },
             crash_at: None,
+            pause_at: None,
+            in_hand: None,
             cuts: Vec::new(),
             effects: 0,
             crashed: false,
@@ -319,7 +325,7 @@ impl Stage {
             label: node.label.clone(),
             promotions: node.promotions,
             full_syncs: node.full_syncs,
-            writes: if keep_data { node.writes.clone() } else { BTreeSet::new() },
+            writes: if keep_data { node.writes.clone() } else { Arc::default() },
             listed: node.listed,
             cut_off: node.cut_off,
             ..Node::new(0)
@@ -378,7 +384,7 @@ impl Stage {
             if self.accepts(index) {
                 self.next_write += 1;
                 let node = &mut self.nodes[index];
-                node.writes.insert(self.next_write);
+                Arc::make_mut(&mut node.writes).insert(self.next_write);
                 node.keys += 1;
                 node.offset += 1;
             }
@@ -410,11 +416,6 @@ impl Stage {
         if accepting.len() > 1 {
             self.broke(format!("two servers take writes: {}", accepting.join(", ")));
         }
-        let mut holders: BTreeMap<u64, u32> = BTreeMap::new();
-        for write in self.nodes.iter().flat_map(|node| &node.writes) {
-            *holders.entry(*write).or_default() += 1;
-        }
-        self.confirmed.extend(holders.iter().filter(|(_, count)| **count > 1).map(|(write, _)| *write));
     }
 
     fn broke(&mut self, rule: String) {
@@ -474,6 +475,11 @@ impl Stage {
         for effect in self.operator.handle(now, event) {
             if is_changing(&effect) {
                 self.effects += 1;
+                if self.pause_at == Some(self.effects) {
+                    self.in_hand = Some(effect);
+                    self.crashed = true;
+                    return;
+                }
                 if self.crash_at == Some((self.effects, false)) {
                     self.crashed = true;
                     return;
@@ -856,7 +862,10 @@ impl Stage {
             replica.second_offset = source.second_offset;
             replica.offset = source.offset;
             replica.keys = source.keys;
-            replica.writes = source.writes;
+            if !Arc::ptr_eq(&replica.writes, &source.writes) {
+                replica.writes = source.writes;
+                self.confirmed.extend(replica.writes.iter());
+            }
         }
     }
 
