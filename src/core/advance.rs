@@ -251,7 +251,10 @@ fn choose(situation: &Situation<'_>, plan: &Plan, death: &Death) -> Advance {
     match candidate::best(situation) {
         Some(best) if !is_silent(situation, best.member) => Advance::hold(
             Held::NoSafeCandidate,
-            format!("{} has the newest data, but does not let itself be cut from its source", best.member.pod.name),
+            format!(
+                "{} has the newest data, but does not let itself be cut from its source",
+                best.member.pod.name
+            ),
         ),
         Some(best) => match best.member.process() {
             Some(to) => {
@@ -321,7 +324,8 @@ pub fn is_silent(situation: &Situation<'_>, member: &Member) -> bool {
 
 /// Cut by somebody, and not merely restarted: it still has a position in the data set.
 fn was_cut(situation: &Situation<'_>, member: &Member) -> bool {
-    let position = member.reading(situation.now).and_then(|info| Some((&info.replid, Member::position(info)?)));
+    let position =
+        member.reading(situation.now).and_then(|info| Some((&info.replid, Member::position(info)?)));
     is_silent(situation, member) && position.is_some_and(|(id, offset)| situation.in_lineage(id, offset))
 }
 

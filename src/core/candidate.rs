@@ -79,7 +79,8 @@ fn emptied_by_users(situation: &Situation<'_>) -> bool {
 
 /// Every pod that could hold data answers and has none: with a position in the lineage, that is the data set.
 fn nobody_has_data(situation: &Situation<'_>) -> bool {
-    let is_master = |member: &Member| situation.record.master.as_ref().is_some_and(|it| it.uid == member.pod.uid);
+    let is_master =
+        |member: &Member| situation.record.master.as_ref().is_some_and(|it| it.uid == member.pod.uid);
     let is_empty = |info: &Info| info.keys == 0 && !info.loading && !info.sync_in_progress;
     let expected = usize::try_from(situation.desired.replicas).unwrap_or(usize::MAX).saturating_sub(1);
     situation.listed().filter(|member| !is_master(member)).count() >= expected

@@ -227,7 +227,8 @@ impl Supervisor {
         if process.run_id == master.run_id || situation.replaced_confirmed || !member.listed {
             return;
         }
-        let asked = self.confirming.as_ref().filter(|(_, uid, asked, _)| *uid == process.uid && *asked == link);
+        let asked =
+            self.confirming.as_ref().filter(|(_, uid, asked, _)| *uid == process.uid && *asked == link);
         let first = asked.map(|(first, ..)| *first);
         // A read that failed brings no answer.
         if asked.is_some_and(|(.., at)| now < *at + CONFIRM_PAUSE) {

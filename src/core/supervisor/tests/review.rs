@@ -82,16 +82,17 @@ fn a_plan_that_is_held_says_so() {
 fn a_write_whose_answer_was_lost_cannot_land_on_a_later_decision() {
     let mut stage = Stage::settled(3);
     stage.kill("cache-0");
-    assert!(stage.until(SECOND, |stage| {
-        stage.record().plan.is_some_and(|plan| plan.step == PlanStep::Recorded)
-    }));
+    assert!(
+        stage.until(SECOND, |stage| {
+            stage.record().plan.is_some_and(|plan| plan.step == PlanStep::Recorded)
+        })
+    );
     // The choice is written and hangs; the chosen one dies, and another one is chosen.
     stage.keep_write = true;
     assert!(stage.until(SECOND, |stage| stage.late_write.is_some()));
     stage.kill("cache-1");
-    let chosen = |stage: &Stage| {
-        stage.record().plan.is_some_and(|plan| plan.to.is_some_and(|to| to.pod == "cache-2"))
-    };
+    let chosen =
+        |stage: &Stage| stage.record().plan.is_some_and(|plan| plan.to.is_some_and(|to| to.pod == "cache-2"));
     assert!(stage.until(SECOND, chosen), "{:?}", stage.record());
     stage.land_late_write();
     assert!(chosen(&stage), "{:?}", stage.record());

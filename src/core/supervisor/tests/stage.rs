@@ -681,7 +681,9 @@ impl Stage {
         let now = self.now;
         for (term, asked, effect) in std::mem::take(&mut self.held) {
             let uid = match &effect {
-                Effect::Probe { uid, .. } | Effect::Command { uid, .. } | Effect::Dial { uid, .. } => uid.clone(),
+                Effect::Probe { uid, .. } | Effect::Command { uid, .. } | Effect::Dial { uid, .. } => {
+                    uid.clone()
+                }
                 _ => continue,
             };
             if self.is_deaf(&uid) || self.nodes.iter().any(|node| node.uid == uid && node.up && node.frozen) {
