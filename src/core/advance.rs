@@ -22,6 +22,9 @@ const DELIVERY: Duration = Duration::from_millis(500);
 /// Reads in a row with the same position after which everything delivered has been taken in.
 const STOOD_STILL: u32 = 3;
 
+/// A new leader looks at the old master for this long before it carries on somebody else's plan.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+
 /// How long members that do not answer may delay the choice.
 const STRAGGLERS: Duration = Duration::from_millis(500);
 
@@ -101,17 +104,22 @@ fn recorded(situation: &Situation<'_>, plan: &Plan) -> Advance {
     if health == Health::Well {
         return Advance::record(plan::give_up(situation.record), Recorded::FalseAlarm);
     }
+    // A replica is still fed by it, whatever we see, and nothing was demoted: the table says what to do then.
+    if matches!(health, Health::AliveByWitness { .. }) {
+        return Advance::record(plan::give_up(situation.record), Recorded::Abandoned);
+    }
     // A leader that did not open this plan, and finds nobody detached, needs a verdict of its own.
-    let anybody_cut = situation.others(from).any(|member| is_silent(situation, member));
+    let anybody_cut = situation.others(from).any(|member| was_cut(situation, member));
     let verdict = situation.definitive || matches!(health, Health::Dead(_) | Health::Demoted);
     if !verdict && !anybody_cut {
         return match health {
-            Health::AliveByWitness { witness } => Advance::hold(
-                Held::SupervisorPartitioned,
-                format!("a failover was recorded, but the replica {witness} is still fed by the master"),
-            ),
+            Health::Sick(_) => Advance::record(plan::give_up(situation.record), Recorded::Abandoned),
             _ => Advance::default(),
         };
+    }
+    // It has had no time to look at the old master yet.
+    if !verdict && situation.now < situation.evidence_since + FIRST_LOOK {
+        return Advance::default();
     }
     let definitive = situation.definitive || matches!(health, Health::Dead(Death::Definitive(_)));
     let mut acts = detach(situation, plan, from, definitive);
@@ -145,7 +153,9 @@ fn revoked(situation: &Situation<'_>, plan: &Plan) -> Advance {
     let demoted = plan.from.as_ref().is_some_and(|from| {
         situation.member_of(from).is_some_and(|member| member.is(from) && is_silent(situation, member))
     });
-    if !situation.definitive && !demoted && situation.now < situation.step_since + DRAIN {
+    // From the last moment at which anybody may have acknowledged it.
+    let silent_since = plan.from.as_ref().map_or(situation.step_since, |from| cut_at(situation, from));
+    if !situation.definitive && !demoted && situation.now < silent_since + DRAIN {
         return Advance::default();
     }
     let death = if situation.definitive || demoted { Death::Definitive("") } else { Death::Presumptive("") };
@@ -238,14 +248,25 @@ fn choose(situation: &Situation<'_>, plan: &Plan, death: &Death) -> Advance {
     if straggling && situation.now < situation.step_since + STRAGGLERS {
         return Advance::default();
     }
-    let cut = |candidate: &candidate::Candidate<'_>| is_silent(situation, candidate.member);
-    match candidate::best(situation).filter(cut) {
+    match candidate::best(situation) {
+        Some(best) if !is_silent(situation, best.member) => Advance::hold(
+            Held::NoSafeCandidate,
+            format!(
+                "{} has the newest data, but does not let itself be cut from its source",
+                best.member.pod.name
+            ),
+        ),
         Some(best) => match best.member.process() {
             Some(to) => {
                 Advance::record(plan::choose(situation.record, to), Recorded::Chosen { offset: best.offset })
             }
             None => Advance::default(),
         },
+        // Nobody was promoted and the old master is certainly gone: other rules may know a way, like its restarted
+        // process or a start of all pods.
+        None if matches!(death, Death::Definitive(_)) => {
+            Advance::record(plan::close(situation.record), Recorded::Abandoned)
+        }
         None => Advance::hold(
             Held::NoSafeCandidate,
             format!("no pod can replace {}: {}", from.pod, candidate::exclusions(situation)),
@@ -253,14 +274,17 @@ fn choose(situation: &Situation<'_>, plan: &Plan, death: &Death) -> Advance {
     }
 }
 
-/// Cut each replica that can be reached and is not cut yet. Any other master found is demoted.
+/// Cut each replica that can be reached and is not cut yet, the old master included if somebody made it one. Any
+/// other master found is demoted.
 fn detach(situation: &Situation<'_>, plan: &Plan, from: &ProcessRef, definitive: bool) -> Vec<Act> {
     let started = situation.step_since;
     situation
-        .others(from)
+        .members
+        .values()
         .filter_map(|member| {
             let info = member.settled(situation.now)?;
-            if info.is_fenced() || info.loading {
+            let is_from = member.pod.uid == from.uid;
+            if info.is_fenced() || info.loading || (is_from && info.role == Role::Master) {
                 return None;
             }
             if info.role == Role::Master {
@@ -296,6 +320,13 @@ fn command(uid: &str, command: RoleCommand) -> Advance {
 /// Fenced by a command of ours, or since its boot: it acknowledges nobody.
 pub fn is_silent(situation: &Situation<'_>, member: &Member) -> bool {
     member.settled(situation.now).is_some_and(Info::is_fenced)
+}
+
+/// Cut by somebody, and not merely restarted: it still has a position in the data set.
+fn was_cut(situation: &Situation<'_>, member: &Member) -> bool {
+    let position =
+        member.reading(situation.now).and_then(|info| Some((&info.replid, Member::position(info)?)));
+    is_silent(situation, member) && position.is_some_and(|(id, offset)| situation.in_lineage(id, offset))
 }
 
 /// A member for which the plan does not wait: dead, out of reach, or not able to carry out a command now.

@@ -59,7 +59,8 @@ pub fn examine<'a>(situation: &Situation<'a>, member: &'a Member) -> Result<Cand
     if !situation.in_lineage(&info.replid, offset) {
         return Err(Exclusion::StaleLineage);
     }
-    if info.keys == 0 && situation.record.ever_had_data && !emptied_by_users(situation) {
+    let empty = info.keys == 0 && situation.record.ever_had_data;
+    if empty && !emptied_by_users(situation) && !nobody_has_data(situation) {
         return Err(Exclusion::Empty);
     }
     Ok(Candidate { member, info, offset })
@@ -74,6 +75,18 @@ fn emptied_by_users(situation: &Situation<'_>) -> bool {
                 && member.sample.as_ref().is_some_and(|sample| sample.info.keys == 0)
         },
     )
+}
+
+/// Every pod that could hold data answers and has none: with a position in the lineage, that is the data set.
+fn nobody_has_data(situation: &Situation<'_>) -> bool {
+    let is_master =
+        |member: &Member| situation.record.master.as_ref().is_some_and(|it| it.uid == member.pod.uid);
+    let is_empty = |info: &Info| info.keys == 0 && !info.loading && !info.sync_in_progress;
+    let expected = usize::try_from(situation.desired.replicas).unwrap_or(usize::MAX).saturating_sub(1);
+    situation.listed().filter(|member| !is_master(member)).count() >= expected
+        && situation
+            .listed()
+            .all(|member| member.reading(situation.now).map_or_else(|| is_master(member), is_empty))
 }
 
 /// The best pod: largest offset under the current id first, then the lowest ordinal.

@@ -78,6 +78,9 @@ const WARM_UP: Duration = Duration::from_millis(300);
 /// How long a contradiction must last before people are told.
 const SETTLE: Duration = Duration::from_secs(1);
 
+/// How long a suspicion that is neither confirmed nor refuted stays unsaid.
+const UNCONFIRMED_AFTER: Duration = Duration::from_secs(5);
+
 /// How long replicas may come back before the restarted master is promoted without them.
 const ALONE_AFTER: Duration = Duration::from_secs(5);
 
@@ -249,7 +252,24 @@ fn hung_master(situation: &Situation<'_>) -> Option<Decision> {
 }
 
 fn suspect(situation: &Situation<'_>) -> Option<Decision> {
-    matches!(health(situation)?, Health::Suspect).then_some(Decision::Wait("Suspect"))
+    if health(situation)? != Health::Suspect {
+        return None;
+    }
+    let (process, member) = situation.master()?;
+    let since = member.and_then(|member| member.bad_since).unwrap_or(situation.evidence_since);
+    let patience = situation.desired.unreachable_after + UNCONFIRMED_AFTER;
+    Some(if situation.now.saturating_sub(since.max(situation.evidence_since)) < patience {
+        Decision::Wait("Suspect")
+    } else {
+        Decision::Hold(
+            Held::DeathUnconfirmed,
+            format!(
+                "{} does not answer, but that it is dead is not certain: no replica that answers can tell; it is \
+                 replaced when one can, or when it answers again it goes on",
+                process.pod
+            ),
+        )
+    })
 }
 
 // It is dead. Who replaces it?

@@ -163,7 +163,7 @@ fn quorum_on_record(situation: &Situation<'_>, info: &Info) -> WriteQuorum {
     let effective = situation.record.write_quorum.effective;
     let effective = if wanted_quorum(situation, info) > 0 && info.good_replicas.is_some() {
         desired
-    } else if effective > 0 && must_relax(situation) {
+    } else if effective > 0 && is_worthless(situation, info) {
         0
     } else {
         effective
@@ -171,10 +171,17 @@ fn quorum_on_record(situation: &Situation<'_>, info: &Info) -> WriteQuorum {
     WriteQuorum { desired, effective }
 }
 
-/// No replica acknowledges, and none will soon: better writes without a quorum than none.
-fn must_relax(situation: &Situation<'_>) -> bool {
+/// The recorded quorum stands for nothing: the master does not enforce it, a stranger may fulfil it, or nobody does.
+fn is_worthless(situation: &Situation<'_>, info: &Info) -> bool {
+    info.good_replicas.is_none() || situation.foreign_replicas() > 0 || must_relax(situation, info)
+}
+
+/// No replica acknowledges, and none will soon: better writes without a quorum than none. The master's word
+/// counts: we may be the ones who cannot see the replicas.
+fn must_relax(situation: &Situation<'_>, info: &Info) -> bool {
     let Some((process, _)) = situation.master() else { return false };
-    situation.in_sync_count() == 0
+    info.good_replicas.is_none_or(|good| good == 0)
+        && situation.in_sync_count() == 0
         && situation.others(process).all(|member| {
             let silent = member.out_of_sync_since.is_some_and(|since| situation.now >= since + RELAX_AFTER);
             member.is_gone() || !member.listed || silent

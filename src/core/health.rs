@@ -143,6 +143,8 @@ fn presumed(
         Some((Class::Refused, member)) if member.refused_twice() => "MasterRefusesConnections",
         Some((Class::Unroutable, _)) => "MasterUnreachable",
         Some((Class::Unknown, member)) if !member.listed || member.pod.ip.is_none() => "MasterPodGone",
+        // Connections end before the first answer, as behind a proxy whose server is gone.
+        Some((Class::Unknown, _)) => "MasterUnreachable",
         Some((class @ (Class::Hung | Class::Denied), _))
             if situation.now.saturating_sub(bad_since) >= situation.desired.unreachable_after =>
         {
@@ -153,10 +155,12 @@ fn presumed(
     if situation.now.saturating_sub(bad_since) < situation.desired.unreachable_after {
         return Health::Suspect;
     }
+    let master_ip = member.and_then(|member| member.pod.ip);
     let mut replicas = 0;
     for member in situation.others(process).filter(|member| situation.reachable(member)) {
         let Some(info) = member.answer_since(bad_since + REFUSAL_SPACING) else { return Health::Suspect };
-        let cut = !info.link_up || info.last_io.is_some_and(|word| word >= WITNESS_SILENCE);
+        let elsewhere = master_ip.is_some_and(|ip| !Situation::streams_from(info, ip));
+        let cut = !info.link_up || elsewhere || info.last_io.is_some_and(|word| word >= WITNESS_SILENCE);
         if !cut {
             return Health::Suspect;
         }

@@ -9,6 +9,8 @@ pub enum Held {
     BlindSupervisor,
     /// We cannot reach the master, its replicas can.
     SupervisorPartitioned,
+    /// The master does not answer, and no replica can say that it is dead.
+    DeathUnconfirmed,
     /// The old master may still be acknowledged by a replica we cannot see.
     NoQuorum,
     /// No pod may be promoted.
@@ -27,6 +29,7 @@ impl Held {
             Held::ControlPlaneLost => "ControlPlaneLost",
             Held::BlindSupervisor => "BlindSupervisor",
             Held::SupervisorPartitioned => "SupervisorPartitioned",
+            Held::DeathUnconfirmed => "DeathUnconfirmed",
             Held::NoQuorum => "NoQuorum",
             Held::NoSafeCandidate => "NoSafeCandidate",
             Held::WaitingForTarget => "WaitingForTarget",

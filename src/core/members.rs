@@ -261,6 +261,9 @@ impl Member {
 
     pub fn connected(&mut self, now: Mono, link: LinkId, asked_at: Mono, info: Info) {
         self.link = Link::Open { id: link };
+        if self.run_id.as_deref() != Some(&info.run_id) {
+            self.streamed_at = None; // another process, which has seen no master yet
+        }
         self.run_id = Some(info.run_id.clone());
         self.asked.clear();
         self.failed_dials = 0;
@@ -319,6 +322,15 @@ impl Member {
         self.asked.clear();
         self.outstanding = None;
         self.redial_at = now;
+    }
+
+    /// Its pod has another address: the connection, and what was seen at the old address, is worth nothing.
+    pub fn moved(&mut self, now: Mono) {
+        self.hung_up(now);
+        self.suspect(now);
+        self.refused = None;
+        self.unroutable_since = None;
+        self.knock_pending = false;
     }
 
     pub fn refused(&mut self, now: Mono) {

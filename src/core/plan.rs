@@ -47,11 +47,8 @@ pub fn claim(record: &Supervision, author: &Author<'_>) -> Supervision {
 /// Record the intent. The effective write quorum counts as 0 from here on; the plan keeps the old one.
 pub fn open(record: &Supervision, author: &Author<'_>, draft: &Draft, at: Timestamp) -> Supervision {
     let mut next = claim(record, author);
-    let w_before = match &record.plan {
-        // A plan that replaces another one: a promotion with quorum 0 may have been sent already.
-        Some(_) => 0,
-        None => record.write_quorum.effective,
-    };
+    // Also when it replaces a plan whose promotion is on record: that record began with 0.
+    let w_before = record.write_quorum.effective;
     next.write_quorum.effective = 0;
     next.plan = Some(Plan {
         id: format!("{}-{}", author.next_epoch, author.term),
@@ -89,7 +86,6 @@ pub fn choose_again(record: &Supervision, author: &Author<'_>) -> Supervision {
     with_plan(&claim(record, author), |plan| {
         plan.step = PlanStep::Revoked;
         plan.to = None;
-        plan.w_before = 0;
     })
 }
 

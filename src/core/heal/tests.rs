@@ -118,6 +118,7 @@ fn the_write_quorum_is_lowered_on_record_first_and_on_the_server_after() {
     let mut scene = Scene::settled(2);
     scene.unroutable(1, Duration::from_secs(20));
     scene.member(1).out_of_sync_since = Some(NOW.saturating_sub(RELAX_AFTER));
+    scene.info(0).good_replicas = Some(0);
     assert_eq!(commands(&scene), []);
     assert_eq!(next_record(&scene).unwrap().write_quorum.effective, 0);
     scene.record.write_quorum.effective = 0;

@@ -70,7 +70,7 @@ fn choosing_the_old_master_itself_makes_its_old_quorum_worthless() {
 fn choosing_again_raises_the_epoch_and_forgets_the_successor() {
     let record = choose_again(&choose(&opened(), process("b")), &author(9));
     let plan = record.plan.unwrap();
-    assert_eq!((record.epoch, plan.step, plan.to, plan.w_before), (9, PlanStep::Revoked, None, 0));
+    assert_eq!((record.epoch, plan.step, plan.to, plan.w_before), (9, PlanStep::Revoked, None, 1));
 }
 
 #[test]

@@ -72,6 +72,7 @@ impl Supervisor {
         self.confirmed = None;
         self.routing.pending = None;
         self.routing.claimed = None;
+        self.unsettled = false; // a new term claims anyway
         self.api_lost_since = None;
         self.gauges = None;
         if !warm {
@@ -107,7 +108,11 @@ impl Supervisor {
 
     /// This is what the API server has.
     fn keep(&mut self, status: RedisClusterStatus) {
-        self.record = status.supervision.clone().unwrap_or_default();
+        let before = std::mem::replace(&mut self.record, status.supervision.clone().unwrap_or_default());
+        if before.master != self.record.master {
+            // Who streamed from another master is no witness of this one.
+            self.members.values_mut().for_each(|member| member.streamed_at = None);
+        }
         self.max_epoch = self.max_epoch.max(self.record.epoch);
         self.stored = Some(status);
     }
@@ -123,9 +128,13 @@ impl Supervisor {
         for pod in pods {
             match self.members.get_mut(&pod.uid) {
                 Some(member) => {
-                    if member.pod.ip != pod.ip {
-                        member.redial_at = now;
+                    if member.pod.ip != pod.ip && member.pod.ip.is_some() {
+                        // Another sandbox: whatever answered at the old address is over, and its end may never
+                        // reach us.
+                        member.moved(now);
+                        effects.push(Effect::HangUp { uid: pod.uid.clone() });
                     }
+                    member.unlisted_since = None;
                     member.pod = pod;
                 }
                 None => {
@@ -252,7 +261,9 @@ impl Supervisor {
                     | RoleCommand::Promote { .. }
                     | RoleCommand::SetWriteQuorum(_) => {}
                 }
-                member.answered(now.mono, command.sent_at, *info);
+                // Replies come in order: this INFO is newer than any answer that is already here.
+                let newest = member.sample.as_ref().map_or(Mono::ZERO, |sample| sample.asked_at);
+                member.answered(now.mono, command.sent_at.max(newest), *info);
                 let pod = member.pod.name.clone();
                 self.tell_done(now, &pod, &command.command, effects);
             }
@@ -271,8 +282,9 @@ impl Supervisor {
         match outcome {
             WriteOutcome::Written => {
                 self.api_lost_since = None;
-                let before = std::mem::take(&mut self.record);
+                let before = self.record.clone();
                 self.keep(*write.status);
+                self.unsettled &= self.record.epoch == before.epoch;
                 self.tell_recorded(now, &before, &write.what, effects);
                 self.note_step(now.mono);
                 self.forget_unlisted(effects);
@@ -281,6 +293,7 @@ impl Supervisor {
             WriteOutcome::Gone => self.desired = None,
             WriteOutcome::Unknown(_) => {
                 self.api_lost_since.get_or_insert(now.mono);
+                self.unsettled = true;
                 self.read_again(now.mono);
             }
             WriteOutcome::Denied(why) => {
@@ -358,10 +371,13 @@ impl Supervisor {
     }
 
     fn pod_confirmed(&mut self, ticket: Ticket, ip: Option<std::net::IpAddr>) {
-        let Some((_, uid, link)) = self.confirming.take_if(|(asked, ..)| *asked == ticket) else { return };
-        let same = self.members.get(&uid).is_some_and(|member| ip.is_some() && member.pod.ip == ip);
+        let Some((_, uid, link, _)) = self.confirming.as_ref().filter(|(first, ..)| ticket >= *first) else {
+            return;
+        };
+        let same = self.members.get(uid).is_some_and(|member| ip.is_some() && member.pod.ip == ip);
         if same {
-            self.confirmed = Some((uid, link));
+            self.confirmed = Some((uid.clone(), *link));
+            self.confirming = None;
         }
     }
 

@@ -20,6 +20,9 @@ use crate::core::story::Story;
 /// Pause between label writes for one pod: its own change must come back through the watch first.
 const LABEL_PAUSE: Mono = Mono::from_secs(2);
 
+/// Pause before a pod is read live again.
+const CONFIRM_PAUSE: Mono = Mono::from_secs(1);
+
 /// A pod is called a replica after it was in sync for this long.
 const JOIN_AFTER: Mono = Mono::from_secs(1);
 
@@ -79,8 +82,9 @@ impl Supervisor {
         self.max_epoch.max(self.record.epoch) + 1
     }
 
-    fn is_claimed(&self) -> bool {
-        self.record.holder.as_deref() == self.term()
+    pub(super) fn is_claimed(&self) -> bool {
+        !self.unsettled
+            && self.record.holder.as_deref() == self.term()
             && self.record.plan.as_ref().is_none_or(|plan| Some(plan.holder.as_str()) == self.term())
     }
 
@@ -125,7 +129,7 @@ impl Supervisor {
         let author = Author { term: &term, next_epoch: self.author_epoch() };
         let situation = self.situation(now.mono, desired);
         // Certainty found later than the plan counts as well.
-        let certain = plan.from.as_ref().filter(|_| plan.step == PlanStep::Recorded).is_some_and(|from| {
+        let certain = plan.from.as_ref().filter(|_| plan.step < PlanStep::Chosen).is_some_and(|from| {
             matches!(judge(&situation, from), Health::Dead(Death::Definitive(_)) | Health::Demoted)
         });
         let next = advance(&situation, &plan, &author);
@@ -223,11 +227,15 @@ impl Supervisor {
         if process.run_id == master.run_id || situation.replaced_confirmed || !member.listed {
             return;
         }
-        if self.confirming.as_ref().is_some_and(|(_, uid, asked)| *uid == process.uid && *asked == link) {
+        let asked =
+            self.confirming.as_ref().filter(|(_, uid, asked, _)| *uid == process.uid && *asked == link);
+        let first = asked.map(|(first, ..)| *first);
+        // A read that failed brings no answer.
+        if asked.is_some_and(|(.., at)| now < *at + CONFIRM_PAUSE) {
             return;
         }
         let ticket = self.ticket();
-        self.confirming = Some((ticket, process.uid.clone(), link));
+        self.confirming = Some((first.unwrap_or(ticket), process.uid.clone(), link, now));
         effects.push(Effect::ConfirmPod { ticket, pod: process.pod, uid: process.uid });
     }
 
@@ -251,7 +259,9 @@ impl Supervisor {
         };
         let idle = self.record.plan.is_none();
         match &self.routing.seen {
-            Slice::Says(seen) if route::leads_to(seen, endpoint.as_ref()) => return,
+            Slice::Says(seen) if route::leads_to(seen, endpoint.as_ref()) => {
+                return self.claim_route(effects);
+            }
             Slice::Absent if endpoint.is_none() => return,
             // The watch tells soon what is there; an idle cluster has the time.
             Slice::Unknown

@@ -81,8 +81,11 @@ pub struct Supervisor {
     evidence_since: Mono,
     /// The connection whose pod was read live and found to be the recorded master's.
     confirmed: Option<(String, LinkId)>,
-    confirming: Option<(Ticket, String, LinkId)>,
+    /// First ticket of this question, whose connection, and when it was asked last.
+    confirming: Option<(Ticket, String, LinkId, Mono)>,
     write: Option<PendingWrite>,
+    /// A write without an answer may still land: the next one raises the epoch, so that it then fails.
+    unsettled: bool,
     reading: bool,
     read_at: Mono,
     read_failures: u32,
@@ -123,6 +126,7 @@ impl Supervisor {
             confirmed: None,
             confirming: None,
             write: None,
+            unsettled: false,
             reading: false,
             read_at: Mono::ZERO,
             read_failures: 0,

@@ -28,7 +28,9 @@ impl Supervisor {
     /// Write the status when what people should read has changed.
     pub(super) fn publish(&mut self, now: Now, effects: &mut Vec<Effect>) {
         self.measure(now, effects);
-        let urgent = self.record.plan.as_ref().is_some_and(|plan| plan.step < PlanStep::Promoted);
+        // An open plan has better things to write, unless it is stuck and people should know.
+        let changing = self.record.plan.as_ref().is_some_and(|plan| plan.step < PlanStep::Promoted);
+        let urgent = changing && self.held.is_none();
         let Some(stored) = self.stored.as_ref().filter(|_| self.write.is_none() && !urgent) else { return };
         let status = self.compose(now, &self.record);
         if status == *stored || now.mono < self.publish_at {
@@ -41,7 +43,7 @@ impl Supervisor {
         self.publish_at = now.mono + PAUSE;
         let Some(term) = self.term().map(str::to_owned) else { return };
         let mut next = self.record.clone();
-        if next.holder.as_deref() != Some(&term) {
+        if !self.is_claimed() {
             let author =
                 crate::core::plan::Author { term: &term, next_epoch: self.max_epoch.max(next.epoch) + 1 };
             next = crate::core::plan::claim(&next, &author);

@@ -144,7 +144,7 @@ impl Supervisor {
                 }
             }
             Recorded::Abandoned => {
-                let message = "the situation changed before anything was done: deciding anew".to_owned();
+                let message = "the situation changed before anybody was promoted: deciding anew".to_owned();
                 self.tell(false, "PlanAbandoned", message, effects);
             }
             Recorded::Closed => self.tell_closed(effects),

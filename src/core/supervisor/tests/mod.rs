@@ -2,5 +2,7 @@
 
 mod failover;
 mod holds;
+mod review;
 mod stage;
 mod start;
+mod storm;

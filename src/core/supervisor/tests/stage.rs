@@ -3,13 +3,14 @@
 //! It answers effects the way the real ones do, with short delays, in one deterministic order. The simulator is
 //! the place for everything wilder.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::api::status::{RedisClusterStatus, Supervision};
+use crate::api::status::{PlanStep, RedisClusterStatus, Supervision};
 use crate::core::event::{
     CommandOutcome, DialOutcome, Effect, Event, Expect, Knock, Notice, ProbeOutcome, RoleCommand, Stored,
     WriteOutcome,
@@ -33,6 +34,10 @@ pub struct Node {
     pub frozen: bool,
     /// The operator's packets get lost.
     pub cut_off: bool,
+    /// A proxy accepts in its place and hangs up.
+    pub proxied: bool,
+    /// It lets nobody in.
+    pub denies: bool,
     pub run: u32,
     pub role: Role,
     pub master: (String, u16),
@@ -50,7 +55,18 @@ pub struct Node {
     pub label: Option<String>,
     pub promotions: u32,
     pub full_syncs: u32,
+    /// Writes of clients that it holds.
+    pub writes: Arc<BTreeSet<u64>>,
+    /// As a replica: when its master last fed it.
+    pub fed: Mono,
+    /// As a master: when enough replicas acknowledged.
+    pub acknowledged: Mono,
 }
+
+/// `min-replicas-max-lag`, and the second until the server's cron looks at it.
+const LEASE: Duration = Duration::from_secs(4);
+/// `repl-timeout`
+const REPL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Node {
     fn new(ordinal: u8) -> Self {
@@ -62,6 +78,8 @@ impl Node {
             up: true,
             frozen: false,
             cut_off: false,
+            proxied: false,
+            denies: false,
             run: 1,
             role: Role::Replica,
             master: (PLACEHOLDER_HOST.to_owned(), 0),
@@ -79,6 +97,9 @@ impl Node {
             label: None,
             promotions: 0,
             full_syncs: 0,
+            writes: Arc::default(),
+            fed: Mono::ZERO,
+            acknowledged: Mono::ZERO,
         }
     }
 
@@ -116,10 +137,31 @@ pub struct Stage {
     pub desired: Desired,
     /// The operator dies right before (false) or after (true) the n-th changing effect.
     pub crash_at: Option<(u32, bool)>,
+    /// The operator is paused with its n-th changing effect in hand.
+    pub pause_at: Option<u32>,
+    pub in_hand: Option<Effect>,
     /// Pairs of pods whose servers cannot reach each other.
     pub cuts: Vec<(String, String)>,
     pub effects: u32,
     pub crashed: bool,
+    /// The next status write gets no answer, and is kept.
+    pub keep_write: bool,
+    /// A status write that the API server has kept for itself.
+    pub late_write: Option<(Expect, Box<RedisClusterStatus>)>,
+    /// So many live reads of a pod fail.
+    pub failing_confirmations: u32,
+    /// The connection breaks after the next command, before its reply.
+    pub lose_reply: bool,
+    /// Replicas of the master that are none of our pods; they acknowledge everything.
+    pub strangers: u8,
+    /// Writes that a replica holds, too.
+    pub confirmed: BTreeSet<u64>,
+    /// Rules that were broken.
+    pub broken: Vec<String>,
+    promoted_in: BTreeMap<u64, u32>,
+    /// Sent to a server that does not read now.
+    held: Vec<(u32, Mono, Effect)>,
+    next_write: u64,
     term: u32,
     queue: VecDeque<(Mono, u64, Due)>,
     sequence: u64,
@@ -149,9 +191,21 @@ impl Stage {
                 unreachable_after: Duration::from_secs(3),
             },
             crash_at: None,
+            pause_at: None,
+            in_hand: None,
             cuts: Vec::new(),
             effects: 0,
             crashed: false,
+            keep_write: false,
+            late_write: None,
+            failing_confirmations: 0,
+            lose_reply: false,
+            strangers: 0,
+            confirmed: BTreeSet::new(),
+            broken: Vec::new(),
+            promoted_in: BTreeMap::new(),
+            held: Vec::new(),
+            next_write: 0,
             term: 0,
             queue: VecDeque::new(),
             sequence: 0,
@@ -176,10 +230,23 @@ impl Stage {
 
     /// A new operator process takes the lease.
     pub fn start_operator(&mut self) {
+        self.links.clear();
+        self.depose_operator();
+    }
+
+    /// Another operator takes the lease; the connections of the one before stay until they are cut. Returns what
+    /// the one before was about to change.
+    pub fn depose_operator(&mut self) -> Vec<Effect> {
         self.term += 1;
         self.crashed = false;
-        self.queue.clear();
-        self.links.clear();
+        let under_way = self
+            .queue
+            .drain(..)
+            .filter_map(|(_, _, due)| match due {
+                Due::Effect(effect) if is_changing(&effect) => Some(effect),
+                _ => None,
+            })
+            .collect();
         self.operator = Supervisor::new("cluster-uid".to_owned());
         self.lease_holder = format!("op-{}", self.term);
         let desired = self.desired.clone();
@@ -188,6 +255,14 @@ impl Stage {
         self.list_pods();
         let term = self.lease_holder.clone();
         self.feed(Event::Leading { term });
+        under_way
+    }
+
+    /// A late effect of an operator that does not lead any more; nobody hears the answer.
+    pub fn land(&mut self, effect: Effect) {
+        let before = self.queue.len();
+        self.carry_out(effect);
+        self.queue.truncate(before);
     }
 
     pub fn list_pods(&mut self) {
@@ -252,6 +327,9 @@ impl Stage {
             label: node.label.clone(),
             promotions: node.promotions,
             full_syncs: node.full_syncs,
+            writes: if keep_data { node.writes.clone() } else { Arc::default() },
+            listed: node.listed,
+            cut_off: node.cut_off,
             ..Node::new(0)
         };
     }
@@ -302,6 +380,52 @@ impl Stage {
         self.nodes[index].offset += i64::try_from(count).unwrap();
     }
 
+    /// Clients write wherever a server lets them.
+    pub fn write_everywhere(&mut self) {
+        for index in 0..self.nodes.len() {
+            if self.accepts(index) {
+                self.next_write += 1;
+                let node = &mut self.nodes[index];
+                Arc::make_mut(&mut node.writes).insert(self.next_write);
+                node.keys += 1;
+                node.offset += 1;
+            }
+        }
+    }
+
+    /// Does this server take writes now?
+    pub fn accepts(&self, index: usize) -> bool {
+        let node = &self.nodes[index];
+        let lease = node.quorum == 0 || self.now < node.acknowledged + LEASE;
+        node.up && !node.frozen && node.role == Role::Master && lease
+    }
+
+    fn good_replicas(&self, node: &Node) -> usize {
+        let ip = node.ip.to_string();
+        let good = |other: &&Node| {
+            let streams = other.up && !other.frozen && other.link_up && other.master.0 == ip;
+            streams && !self.is_cut(&other.name, &node.name)
+        };
+        self.nodes.iter().filter(good).count()
+    }
+
+    /// Two servers that take writes at once are a split brain.
+    fn check(&mut self) {
+        let accepting: Vec<String> = (0..self.nodes.len())
+            .filter(|index| self.accepts(*index))
+            .map(|index| format!("{} (quorum {})", self.nodes[index].name, self.nodes[index].quorum))
+            .collect();
+        if accepting.len() > 1 {
+            self.broke(format!("two servers take writes: {}", accepting.join(", ")));
+        }
+    }
+
+    fn broke(&mut self, rule: String) {
+        if !self.broken.contains(&rule) {
+            self.broken.push(rule);
+        }
+    }
+
     pub fn run(&mut self, time: Duration) {
         let end = self.now + time;
         while !self.crashed {
@@ -316,7 +440,9 @@ impl Stage {
                 break;
             }
             self.now = next.max(self.now);
+            self.wake();
             self.replicate();
+            self.check();
             match queued.filter(|(at, _)| *at <= self.now) {
                 Some((_, sequence)) => {
                     let index = self.queue.iter().position(|(_, seq, _)| *seq == sequence).unwrap();
@@ -351,6 +477,11 @@ impl Stage {
         for effect in self.operator.handle(now, event) {
             if is_changing(&effect) {
                 self.effects += 1;
+                if self.pause_at == Some(self.effects) {
+                    self.in_hand = Some(effect);
+                    self.crashed = true;
+                    return;
+                }
                 if self.crash_at == Some((self.effects, false)) {
                     self.crashed = true;
                     return;
@@ -390,20 +521,27 @@ impl Stage {
                     );
                 };
                 if node.cut_off {
+                    self.links.remove(&uid);
                     return self.later(
                         300 * MS,
                         Due::Event(Event::Dialed { uid, outcome: DialOutcome::Unroutable }),
                     );
                 }
-                let outcome = if !node.up {
+                let outcome = if !node.up && node.proxied {
+                    DialOutcome::Broken("closed before the first INFO".to_owned())
+                } else if !node.up {
                     DialOutcome::Refused
+                } else if node.denies {
+                    DialOutcome::Denied("WRONGPASS".to_owned())
                 } else if node.frozen {
+                    self.held.push((self.term, now, Effect::Dial { uid: uid.clone(), ip }));
                     DialOutcome::Silent
                 } else {
+                    let run = node.run;
                     self.next_link += 1;
-                    let (link, run) = (self.next_link, node.run);
-                    let info = Box::new(self.info(&uid).unwrap());
+                    let link = self.next_link;
                     self.links.insert(uid.clone(), (link, run));
+                    let info = Box::new(self.info(&uid).unwrap());
                     DialOutcome::Connected { link, asked_at: now, info }
                 };
                 self.answer(Event::Dialed { uid, outcome });
@@ -420,6 +558,9 @@ impl Stage {
             Effect::HangUp { uid } => {
                 self.links.remove(&uid);
             }
+            Effect::Probe { ref uid, .. } | Effect::Command { ref uid, .. } if self.is_deaf(uid) => {
+                self.held.push((self.term, now, effect));
+            }
             Effect::Probe { uid, link } => {
                 if self.links.get(&uid).is_some_and(|(open, _)| *open == link)
                     && let Some(info) = self.info(&uid)
@@ -435,6 +576,11 @@ impl Stage {
                     let name = self.nodes.iter().find(|node| node.uid == uid).unwrap().name.clone();
                     self.commands.push((name, command.clone()));
                     self.obey(&uid, &command);
+                    if std::mem::take(&mut self.lose_reply) {
+                        self.links.remove(&uid);
+                        self.answer(Event::LinkLost { uid, link });
+                        return;
+                    }
                     CommandOutcome::Done(Box::new(self.info(&uid).unwrap()))
                 } else {
                     CommandOutcome::Lost("connection closed".to_owned())
@@ -442,6 +588,11 @@ impl Stage {
                 self.answer(Event::Replied { ticket, outcome });
             }
             Effect::WriteStatus { ticket, expect, status } => {
+                if std::mem::take(&mut self.keep_write) {
+                    self.late_write = Some((expect, status));
+                    let outcome = WriteOutcome::Unknown("timed out".to_owned());
+                    return self.answer(Event::StatusWritten { ticket, outcome });
+                }
                 let outcome = self.write_status(&expect, *status);
                 self.answer(Event::StatusWritten { ticket, outcome });
             }
@@ -454,17 +605,23 @@ impl Stage {
                         status: self.status.clone(),
                     };
                     self.answer(Event::Stored(Box::new(stored)));
+                } else {
+                    self.later(Duration::from_secs(1), Due::Effect(Effect::ReadObject));
                 }
             }
             Effect::CheckLease { ticket } => {
                 self.later(MS, Due::Event(Event::LeaseChecked { ticket, held: self.api_up }));
             }
+            Effect::ConfirmPod { .. } if self.failing_confirmations > 0 => self.failing_confirmations -= 1,
             Effect::ConfirmPod { ticket, uid, .. } => {
                 let ip = self.nodes.iter().find(|node| node.uid == uid && node.listed).map(|node| node.ip);
                 self.answer(Event::PodConfirmed { ticket, ip });
             }
             Effect::Route { ticket, endpoint, epoch } => {
-                let outcome = if self.api_up {
+                let newer = self.slice.as_ref().is_some_and(|slice| slice.epoch > epoch);
+                let outcome = if newer {
+                    WriteOutcome::Conflict
+                } else if self.api_up {
                     self.route_writes += 1;
                     self.slice = Some(RouteFact {
                         ip: endpoint.as_ref().map(|endpoint| endpoint.ip.to_string()),
@@ -488,6 +645,13 @@ impl Stage {
         }
     }
 
+    /// The kept write is carried out after all.
+    pub fn land_late_write(&mut self) {
+        if let Some((expect, status)) = self.late_write.take() {
+            self.write_status(&expect, *status);
+        }
+    }
+
     fn write_status(&mut self, expect: &Expect, status: RedisClusterStatus) -> WriteOutcome {
         if !self.api_up {
             return WriteOutcome::Unknown("timed out".to_owned());
@@ -508,9 +672,95 @@ impl Stage {
         WriteOutcome::Written
     }
 
+    /// The process does not read, or nothing gets through to it.
+    fn is_deaf(&self, uid: &str) -> bool {
+        let linked = self.links.contains_key(uid);
+        linked && self.nodes.iter().any(|node| node.uid == uid && node.up && (node.frozen || node.cut_off))
+    }
+
+    /// Servers that read again carry out what lay in their sockets.
+    fn wake(&mut self) {
+        let now = self.now;
+        for (term, asked, effect) in std::mem::take(&mut self.held) {
+            let uid = match &effect {
+                Effect::Probe { uid, .. } | Effect::Command { uid, .. } | Effect::Dial { uid, .. } => {
+                    uid.clone()
+                }
+                _ => continue,
+            };
+            if self.is_deaf(&uid) || self.nodes.iter().any(|node| node.uid == uid && node.up && node.frozen) {
+                self.held.push((term, asked, effect));
+                continue;
+            }
+            let before = self.queue.len();
+            match effect {
+                Effect::Probe { uid, link } => {
+                    if self.links.get(&uid).is_some_and(|(open, _)| *open == link)
+                        && let Some(info) = self.info(&uid)
+                    {
+                        let outcome = ProbeOutcome::Answered(Box::new(info));
+                        self.answer(Event::Probed { uid, link, asked_at: asked, outcome });
+                    }
+                }
+                other => self.carry_out(other),
+            }
+            if term != self.term {
+                self.queue.truncate(before);
+            }
+        }
+        // A promoted node that lost its lease and gets it back counts from now.
+        for index in 0..self.nodes.len() {
+            let good = self.good_replicas(&self.nodes[index]);
+            let node = &mut self.nodes[index];
+            if node.role == Role::Master && good >= usize::try_from(node.quorum).unwrap() {
+                node.acknowledged = now;
+            }
+        }
+    }
+
+    /// The rules of a role change, at the moment at which a server obeys.
+    fn judge(&mut self, index: usize, command: &RoleCommand) {
+        let record = self.record();
+        let node = self.nodes[index].clone();
+        match command {
+            RoleCommand::Promote { .. } if node.role == Role::Replica => {
+                let recorded = record.plan.as_ref().is_some_and(|plan| {
+                    plan.step == PlanStep::Chosen
+                        && plan.to.as_ref().is_some_and(|to| to.uid == node.uid && to.run_id == node.run_id())
+                });
+                if !recorded {
+                    self.broke(format!("{} was promoted without a record: {:?}", node.name, record.plan));
+                }
+                let count = self.promoted_in.entry(record.epoch).or_default();
+                *count += 1;
+                if *count > 1 {
+                    self.broke(format!("two promotions in epoch {}", record.epoch));
+                }
+            }
+            RoleCommand::Serve => {
+                let recorded = record.master.as_ref().is_some_and(|master| master.run_id == node.run_id())
+                    && record.lineage.last().is_some_and(|lineage| lineage.id == node.replid);
+                if !recorded {
+                    self.broke(format!("{} serves under an unrecorded id", node.name));
+                }
+            }
+            RoleCommand::Follow { ip, .. } => {
+                let source = self.nodes.iter().find(|node| node.ip == *ip);
+                let recorded = source.is_some_and(|source| {
+                    record.master.as_ref().is_some_and(|master| master.uid == source.uid)
+                });
+                if !recorded {
+                    self.broke(format!("{} follows somebody who is not the recorded master", node.name));
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn obey(&mut self, uid: &str, command: &RoleCommand) {
         let now = self.now;
         let index = self.nodes.iter().position(|node| node.uid == uid).unwrap();
+        self.judge(index, command);
         let ip = self.nodes[index].ip;
         let node = &mut self.nodes[index];
         match command {
@@ -518,9 +768,7 @@ impl Stage {
                 node.serving = false;
                 node.role = Role::Replica;
                 node.master = (PLACEHOLDER_HOST.to_owned(), 0);
-                if node.link_up {
-                    node.link_lost = Some(now);
-                }
+                node.link_lost = None;
                 node.link_up = false;
                 if matches!(command, RoleCommand::Demote) {
                     node.positioned = true;
@@ -576,6 +824,11 @@ impl Stage {
                     && node.role == Role::Master
                     && node.serving
             }) else {
+                let replica = &mut self.nodes[index];
+                if replica.link_up && self.now > replica.fed + REPL_TIMEOUT {
+                    replica.link_up = false;
+                    replica.link_lost = Some(self.now);
+                }
                 continue;
             };
             if !self.nodes[source].backlog {
@@ -592,7 +845,19 @@ impl Stage {
                     && (replica.replid == source.replid
                         || (replica.replid == source.replid2 && replica.offset < source.second_offset));
                 replica.full_syncs += u32::from(!partial);
+                let lost: Vec<u64> = replica
+                    .writes
+                    .intersection(&self.confirmed)
+                    .filter(|write| !source.writes.contains(write))
+                    .copied()
+                    .collect();
+                if !lost.is_empty() {
+                    let rule = format!("{} lost confirmed writes by following {}", replica.name, source.name);
+                    self.broken.push(rule);
+                }
             }
+            let replica = &mut self.nodes[index];
+            replica.fed = self.now;
             replica.link_up = true;
             replica.link_lost = None;
             replica.positioned = true;
@@ -601,6 +866,10 @@ impl Stage {
             replica.second_offset = source.second_offset;
             replica.offset = source.offset;
             replica.keys = source.keys;
+            if !Arc::ptr_eq(&replica.writes, &source.writes) {
+                replica.writes = source.writes;
+                self.confirmed.extend(replica.writes.iter());
+            }
         }
     }
 
@@ -609,6 +878,14 @@ impl Stage {
         if self.links.get(uid).is_some_and(|(_, run)| *run != node.run) {
             return None;
         }
+        let stranger = |number| AttachedReplica {
+            ip: format!("10.8.8.{number}"),
+            port: REDIS_PORT,
+            state: "online".to_owned(),
+            offset: node.offset,
+            lag: 0,
+        };
+        let strangers = if node.role == Role::Master { self.strangers } else { 0 };
         let attached: Vec<AttachedReplica> = self
             .nodes
             .iter()
@@ -620,6 +897,7 @@ impl Stage {
                 offset: other.offset,
                 lag: 0,
             })
+            .chain((0..strangers).map(stranger))
             .collect();
         let replica = node.role == Role::Replica;
         Some(Info {
@@ -633,7 +911,11 @@ impl Stage {
             link_down_since: node
                 .link_lost
                 .map_or(Some(-1), |at| i64::try_from(self.now.saturating_sub(at).as_secs()).ok()),
-            last_io: Some(if node.link_up { 0 } else { -1 }),
+            last_io: Some(if node.link_up {
+                i64::try_from(self.now.saturating_sub(node.fed).as_secs()).unwrap()
+            } else {
+                -1
+            }),
             sync_in_progress: false,
             replid: node.replid.clone(),
             replid2: node.replid2.clone(),
