@@ -3,7 +3,7 @@
 use super::Supervisor;
 use crate::api::status::{PlanKind, PlanStep, Supervision};
 use crate::core::advance::Recorded;
-use crate::core::event::{Effect, Measure, Notice, RoleCommand};
+use crate::core::event::{Effect, Measure, Notice, RoleCommand, StateGauges};
 use crate::core::facts::{Desired, Mono, Now, RouteFact};
 use crate::core::health::{Health, judge};
 use crate::core::held::Held;
@@ -35,6 +35,18 @@ impl Supervisor {
             );
         }
         self.suspected_since = suspected.then(|| self.suspected_since.unwrap_or(now.mono));
+    }
+
+    /// The lease ran out under our hands. Nobody can read it in the status now: the log and the metrics say it.
+    pub(super) fn tell_lapsed(&mut self, effects: &mut Vec<Effect>) {
+        let message = "the lease could not be renewed, most likely because the API server does not answer: nothing \
+                       is changed, the servers are left as they are and watched, and a dead master is replaced as \
+                       soon as a decision can be recorded again";
+        self.tell(true, Held::ControlPlaneLost.as_str(), message.to_owned(), effects);
+        self.held = Some((Held::ControlPlaneLost, message.to_owned()));
+        let held = Some(Held::ControlPlaneLost.as_str());
+        self.gauges = self.gauges.take().map(|gauges| StateGauges { held, ..gauges });
+        effects.extend(self.gauges.clone().map(|gauges| Effect::Measure(Measure::State(gauges))));
     }
 
     pub(super) fn set_held(&mut self, now: Now, held: Option<(Held, String)>, effects: &mut Vec<Effect>) {

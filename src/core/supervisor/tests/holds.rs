@@ -51,6 +51,21 @@ fn without_an_api_server_a_dead_master_is_not_replaced_until_it_is_back() {
 }
 
 #[test]
+fn a_lapsed_lease_is_said_and_the_evidence_stays_warm() {
+    let mut stage = Stage::settled(3);
+    stage.feed(Event::Lapsed);
+    stage.run(SECOND);
+    assert!(stage.reasons().contains(&"ControlPlaneLost"));
+    stage.kill("cache-0");
+    stage.run(10 * SECOND);
+    assert_eq!(stage.commands, []);
+    let start = stage.now;
+    stage.feed(Event::Leading { term: "again".to_owned() });
+    assert!(stage.until(3 * SECOND, |stage| stage.masters().len() == 1));
+    assert!(stage.now.saturating_sub(start) < SECOND, "certain from what was seen meanwhile");
+}
+
+#[test]
 fn a_master_and_a_replica_in_the_other_partition_are_not_replaced() {
     let mut stage = Stage::settled(3);
     stage.node("cache-0").cut_off = true;

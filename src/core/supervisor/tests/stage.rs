@@ -23,6 +23,7 @@ use crate::core::supervisor::Supervisor;
 pub const MS: Duration = Duration::from_millis(1);
 
 /// One pod and its server.
+#[expect(clippy::struct_excessive_bools, reason = "each is one independent fact of a fake server")]
 #[derive(Clone, Debug)]
 pub struct Node {
     pub name: String,
@@ -118,6 +119,7 @@ enum Due {
 }
 
 /// The stage.
+#[derive(Clone)]
 pub struct Stage {
     pub now: Mono,
     pub nodes: Vec<Node>,
@@ -564,7 +566,7 @@ impl Stage {
                     && let Some(info) = self.info(&uid)
                 {
                     let outcome = ProbeOutcome::Answered(Box::new(info));
-                    self.answer(Event::Probed { uid, link, asked_at: now - MS / 4, outcome });
+                    self.answer(Event::Probed { uid, link, asked_at: now.saturating_sub(MS / 4), outcome });
                 }
             }
             Effect::Command { ticket, uid, link, command } => {
@@ -602,7 +604,7 @@ impl Stage {
                         resource_version: self.resource_version.to_string(),
                         status: self.status.clone(),
                     };
-                    self.answer(Event::Stored(stored));
+                    self.answer(Event::Stored(Box::new(stored)));
                 } else {
                     self.later(Duration::from_secs(1), Due::Effect(Effect::ReadObject));
                 }
@@ -908,7 +910,7 @@ impl Stage {
             link_up: node.link_up,
             link_down_since: node
                 .link_lost
-                .map_or(Some(-1), |at| i64::try_from((self.now - at).as_secs()).ok()),
+                .map_or(Some(-1), |at| i64::try_from(self.now.saturating_sub(at).as_secs()).ok()),
             last_io: Some(if node.link_up {
                 i64::try_from(self.now.saturating_sub(node.fed).as_secs()).unwrap()
             } else {
