@@ -190,11 +190,6 @@ impl Storm {
                 && self.stage.nodes.iter().filter(|node| node.link_up).count() + 1 == self.stage.nodes.len();
         }
         self.stage.run(50 * MS);
-        if std::env::var("STORM_LOG").is_ok() {
-            eprintln!("{}\n{:?}", self.log.join("\n"), self.stage.reasons());
-            self.log.clear();
-            self.stage.told.clear();
-        }
         let master = self.stage.master();
         let held = self.stage.nodes.iter().find(|node| node.name == master).map(|node| node.writes.clone());
         let held = held.unwrap_or_default();
@@ -222,16 +217,13 @@ impl Storm {
     }
 }
 
-fn runs(default: u64) -> std::ops::Range<u64> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
-    let first = number("STORM_SEED").unwrap_or(1);
-    first..first + number("STORM_RUNS").unwrap_or(default)
-}
+/// Seeds. For a long search raise the number, or begin elsewhere.
+const SEEDS: std::ops::Range<u64> = 1..13;
 
 /// One fault of a server at a time, and any trouble of operators and of the API server: no confirmed write is lost.
 #[test]
 fn one_server_fault_at_a_time_loses_no_confirmed_write() {
-    for seed in runs(12) {
+    for seed in SEEDS {
         let mut storm = Storm::new(seed, 2 + u8::try_from(seed % 3).unwrap().min(1));
         for _ in 0..4 {
             let (fault, name) = (storm.fault(), storm.name());
@@ -249,7 +241,7 @@ fn one_server_fault_at_a_time_loses_no_confirmed_write() {
 /// Two faults at once, no disk lost: in the end there is one routed master, and never were two promoted at once.
 #[test]
 fn two_server_faults_at_a_time_end_with_one_master() {
-    for seed in runs(12) {
+    for seed in SEEDS {
         let mut storm = Storm::new(seed, 2 + u8::try_from(seed % 2).unwrap());
         for _ in 0..3 {
             let keeping = |fault| match fault {
