@@ -141,10 +141,9 @@ fn presumed(
     let reason = match member.map(|member| (member.class(situation.now), member)) {
         None => "MasterPodGone",
         Some((Class::Refused, member)) if member.refused_twice() => "MasterRefusesConnections",
-        Some((Class::Unroutable, _)) => "MasterUnreachable",
         Some((Class::Unknown, member)) if !member.listed || member.pod.ip.is_none() => "MasterPodGone",
-        // Connections end before the first answer, as behind a proxy whose server is gone.
-        Some((Class::Unknown, _)) => "MasterUnreachable",
+        // Unknown: connections end before the first answer, as behind a proxy whose server is gone.
+        Some((Class::Unroutable | Class::Unknown, _)) => "MasterUnreachable",
         Some((class @ (Class::Hung | Class::Denied), _))
             if situation.now.saturating_sub(bad_since) >= situation.desired.unreachable_after =>
         {

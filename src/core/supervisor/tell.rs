@@ -114,8 +114,9 @@ impl Supervisor {
                 }
             }
             Recorded::Revoked => {
-                let message =
-                    format!("no replica follows {from} any more; waiting until its write lease is over");
+                let message = format!(
+                    "no replica within reach follows {from} any more; waiting until its write lease is over"
+                );
                 self.tell(false, "OldMasterRevoked", message, effects);
             }
             Recorded::Chosen { offset } => {
@@ -129,7 +130,9 @@ impl Supervisor {
                 );
             }
             Recorded::ChooseAgain => {
-                let message = "the chosen successor ended before it was master: choosing again".to_owned();
+                let message =
+                    "the chosen successor ended before it was on record as the master: choosing again"
+                        .to_owned();
                 self.tell(true, "SuccessorLost", message, effects);
             }
             Recorded::Promoted => {

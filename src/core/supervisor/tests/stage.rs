@@ -120,6 +120,7 @@ enum Due {
 
 /// The stage.
 #[derive(Clone)]
+#[allow(clippy::struct_excessive_bools)] // each is one fault that a test may ask for
 pub struct Stage {
     pub now: Mono,
     pub nodes: Vec<Node>,

@@ -56,7 +56,7 @@ impl Storm {
         Self { stage, chance: Chance::new(seed), late: Vec::new(), log: Vec::new() }
     }
 
-    fn note(&mut self, what: String) {
+    fn note(&mut self, what: &str) {
         self.log.push(format!("{:?} {what}", self.stage.now));
     }
 
@@ -73,7 +73,7 @@ impl Storm {
     fn pass(&mut self, time: Duration, calm: bool) {
         let end = self.stage.now + time;
         while self.stage.now < end {
-            let step = (20 * MS).min(end - self.stage.now);
+            let step = (20 * MS).min(end.saturating_sub(self.stage.now));
             let before = self.stage.now;
             self.stage.run(step);
             if self.chance.below(5) == 0 {
@@ -84,7 +84,7 @@ impl Storm {
                 self.stage.pause_at = None;
                 let pause = self.chance.time(9000);
                 let in_hand = self.stage.in_hand.take();
-                self.note(format!("operator gone for {pause:?}, in its hand {in_hand:?}"));
+                self.note(&format!("operator gone for {pause:?}, in its hand {in_hand:?}"));
                 self.stage.now = before + pause;
                 if in_hand.is_some() {
                     self.late.extend(in_hand);
@@ -95,7 +95,7 @@ impl Storm {
             }
             if !self.late.is_empty() && self.chance.below(4) == 0 {
                 let effect = self.late.remove(0);
-                self.note(format!("late {effect:?}"));
+                self.note(&format!("late {effect:?}"));
                 self.stage.land(effect);
             }
             if !calm && self.chance.below(60) == 0 {
@@ -120,7 +120,7 @@ impl Storm {
             2 => self.stage.lose_reply = true,
             3 => {
                 self.stage.api_up = false;
-                self.note("no API server".to_owned());
+                self.note("no API server");
                 let time = self.chance.time(4000);
                 self.pass(time, true);
                 self.stage.api_up = true;
@@ -135,7 +135,7 @@ impl Storm {
     }
 
     fn strike(&mut self, fault: Fault, name: &str) {
-        self.note(format!("{fault:?} {name}, master {}", self.stage.master()));
+        self.note(&format!("{fault:?} {name}, master {}", self.stage.master()));
         if self.chance.below(2) == 0 {
             self.aim();
         }
@@ -158,7 +158,7 @@ impl Storm {
     }
 
     fn heal(&mut self, fault: Fault, name: &str) {
-        self.note(format!("heal {fault:?} {name}"));
+        self.note(&format!("heal {fault:?} {name}"));
         match fault {
             Fault::Kill { keeps } => self.stage.restart(name, keeps),
             Fault::Freeze => self.stage.node(name).frozen = false,
@@ -190,11 +190,6 @@ impl Storm {
                 && self.stage.nodes.iter().filter(|node| node.link_up).count() + 1 == self.stage.nodes.len();
         }
         self.stage.run(50 * MS);
-        if std::env::var("STORM_LOG").is_ok() {
-            eprintln!("{}\n{:?}", self.log.join("\n"), self.stage.reasons());
-            self.log.clear();
-            self.stage.told.clear();
-        }
         let master = self.stage.master();
         let held = self.stage.nodes.iter().find(|node| node.name == master).map(|node| node.writes.clone());
         let held = held.unwrap_or_default();
@@ -222,17 +217,14 @@ impl Storm {
     }
 }
 
-fn runs(default: u64) -> std::ops::Range<u64> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
-    let first = number("STORM_SEED").unwrap_or(1);
-    first..first + number("STORM_RUNS").unwrap_or(default)
-}
+/// Seeds. For a long search raise the number, or begin elsewhere.
+const SEEDS: std::ops::Range<u64> = 1..13;
 
 /// One fault of a server at a time, and any trouble of operators and of the API server: no confirmed write is lost.
 #[test]
 fn one_server_fault_at_a_time_loses_no_confirmed_write() {
-    for seed in runs(12) {
-        let mut storm = Storm::new(seed, 2 + u8::try_from(seed % 3 / 1).unwrap().min(1));
+    for seed in SEEDS {
+        let mut storm = Storm::new(seed, 2 + u8::try_from(seed % 3).unwrap().min(1));
         for _ in 0..4 {
             let (fault, name) = (storm.fault(), storm.name());
             storm.strike(fault, &name);
@@ -249,8 +241,8 @@ fn one_server_fault_at_a_time_loses_no_confirmed_write() {
 /// Two faults at once, no disk lost: in the end there is one routed master, and never were two promoted at once.
 #[test]
 fn two_server_faults_at_a_time_end_with_one_master() {
-    for seed in runs(12) {
-        let mut storm = Storm::new(seed, 3);
+    for seed in SEEDS {
+        let mut storm = Storm::new(seed, 2 + u8::try_from(seed % 2).unwrap());
         for _ in 0..3 {
             let keeping = |fault| match fault {
                 Fault::Kill { .. } | Fault::Replace => Fault::Kill { keeps: true },
