@@ -61,8 +61,8 @@ pub struct RunArgs {
     #[arg(long, env = "REDIS_HA_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 
-    /// What is logged: a level, or a list of target=level.
-    #[arg(long, env = "REDIS_HA_LOG_FILTER", value_name = "FILTER", default_value = "info")]
+    /// What is logged: a level, or a list of target=level. (The client's own errors are ours to tell.)
+    #[arg(long, env = "REDIS_HA_LOG_FILTER", value_name = "FILTER", default_value = "info,kube_client=off")]
     pub log_filter: String,
 
     /// Unix socket of a test that is asked before and after each effect.

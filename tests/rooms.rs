@@ -70,15 +70,13 @@ fn names(line: &str, word: &str) -> bool {
         let members = group.trim_end_matches(['}', ';', ' ']).split(',');
         return members.into_iter().any(|member| names(&format!("{start}{}", member.trim()), word));
     }
+    let part_of_a_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {
-        let before = &line[..at];
-        let inside = before.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-        let after = line[at + word.len()..].chars().next();
-        let longer = !word.ends_with(':') && after.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
-        !inside
-            && !(longer && word != "std::net::Tcp")
-            && !before.ends_with("crate::")
-            && !before.ends_with("super::")
+        let (before, after) = (&line[..at], &line[at + word.len()..]);
+        let whole_start = !before.ends_with(part_of_a_name);
+        let whole_end = word.ends_with("::") || word.ends_with("Tcp") || !after.starts_with(part_of_a_name);
+        let ours = before.ends_with("crate::") || before.ends_with("super::");
+        whole_start && whole_end && !ours
     })
 }
 
@@ -117,7 +115,7 @@ fn sources(wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
             let relative = path.strip_prefix(root()).unwrap().to_path_buf();
             let name = relative.to_str().unwrap();
             let test = name.split('/').any(|part| part.starts_with("tests")) || name.ends_with("_tests.rs");
-            if name.ends_with(".rs") && !test && wanted(name) {
+            if path.extension().is_some_and(|it| it == "rs") && !test && wanted(name) {
                 files.push(relative);
             }
         }

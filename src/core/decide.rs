@@ -4,6 +4,9 @@
 //! its order carries the safety: may we act at all, is what is recorded still true, is the master alive, and
 //! only then who replaces it.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use super::candidate;
@@ -67,8 +70,6 @@ pub const RULES: &[Rule] = &[
     Rule { name: "DeadMaster", decide: dead_master },
     // Alive, but about to go.
     Rule { name: "LeavingMaster", decide: leaving_master },
-    // Everything else is healing.
-    Rule { name: "Healthy", decide: healthy },
 ];
 
 /// How long old evidence stays void after a start or a stall.
@@ -80,7 +81,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// How long replicas may come back before the restarted master is promoted without them.
 const ALONE_AFTER: Duration = Duration::from_secs(5);
 
-/// The first rule that matches, and its name.
+/// The first rule that matches, and its name. When none does, the master is well and the rest is healing.
 pub fn decide(situation: &Situation<'_>) -> (&'static str, Decision) {
     RULES
         .iter()
@@ -368,10 +369,6 @@ fn leaving_master(situation: &Situation<'_>) -> Option<Decision> {
             "the master's pod is being deleted but still answers; it is replaced when it has stopped",
         )
     })
-}
-
-fn healthy(_: &Situation<'_>) -> Option<Decision> {
-    Some(Decision::Heal)
 }
 
 // Pieces that several rules share.

@@ -16,7 +16,7 @@ pub enum Event {
     /// Somebody else holds the lease, or nobody does yet: no effects at all.
     Standby,
     /// The object as read live: at the start, and after a refused or unknown write.
-    Stored(Stored),
+    Stored(Box<Stored>),
     /// The spec, resolved; comes again when it changes.
     Desired(Desired),
     /// All pods of the cluster, as watched; comes again when anything in them changes.

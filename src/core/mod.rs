@@ -13,6 +13,8 @@ pub mod objects;
 pub mod permission;
 pub mod plan;
 pub mod route;
+#[cfg(test)]
+pub mod scene;
 pub mod situation;
 pub mod story;
 pub mod supervisor;

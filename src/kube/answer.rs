@@ -99,7 +99,8 @@ pub fn sentence(error: &kube::Error) -> String {
     }
 }
 
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+/// An error with its causes, in one line.
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

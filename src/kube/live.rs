@@ -39,13 +39,28 @@ pub async fn label_pod(
     role: Option<&str>,
 ) -> WriteOutcome {
     let api: Api<PartialObjectMeta<Pod>> = Api::namespaced(client.clone(), namespace);
-    // A uid in the body is a precondition: the API server answers 409 to another pod of this name.
-    let patch = Patch::Merge(json!({"metadata": {"uid": uid, "labels": {ROLE_LABEL: role}}}));
     let act = format!("labelling pod {namespace}/{pod}");
+    let patch = match label_patch(uid, role) {
+        Ok(patch) => patch,
+        Err(error) => return WriteOutcome::Denied(format!("{act}: it cannot be written as JSON: {error}")),
+    };
     match answer::write(&act, api.patch(pod, &PatchParams::default(), &patch)).await {
         Ok(_) | Err(WriteOutcome::Conflict | WriteOutcome::Gone) => WriteOutcome::Written,
         Err(outcome) => outcome,
     }
+}
+
+/// The test on the uid fails for another pod of the same name, and the removal for a pod without the label:
+/// both mean that there is nothing to do. (A uid in a merge patch is no precondition: the API server calls
+/// the field immutable, as it would any real mistake.)
+fn label_patch(uid: &str, role: Option<&str>) -> serde_json::Result<Patch<()>> {
+    let path = format!("/metadata/labels/{}", ROLE_LABEL.replace('/', "~1"));
+    let change = match role {
+        Some(role) => json!({"op": "add", "path": path, "value": role}),
+        None => json!({"op": "remove", "path": path}),
+    };
+    let test = json!({"op": "test", "path": "/metadata/uid", "value": uid});
+    Ok(Patch::Json(serde_json::from_value(json!([test, change]))?))
 }
 
 #[cfg(test)]
@@ -79,12 +94,18 @@ mod tests {
 
     #[tokio::test]
     async fn the_label_is_bound_to_the_uid_and_another_pod_is_no_error() {
-        let server = Server::start(|_| Answer::conflict("pods", "cache-1"));
-        let outcome = label_pod(&server.client, "shop", "cache-1", "pod-b", None).await;
-        assert_eq!(outcome, WriteOutcome::Written);
-        assert_eq!(
-            server.requests()[0].body,
-            json!({"metadata": {"uid": "pod-b", "labels": {"redis-ha.dev/role": null}}})
-        );
+        let server = Server::start(|_| Answer::failed_test());
+        for (role, change) in [
+            (
+                Some("master"),
+                json!({"op": "add", "path": "/metadata/labels/redis-ha.dev~1role", "value": "master"}),
+            ),
+            (None, json!({"op": "remove", "path": "/metadata/labels/redis-ha.dev~1role"})),
+        ] {
+            let outcome = label_pod(&server.client, "shop", "cache-1", "pod-b", role).await;
+            assert_eq!(outcome, WriteOutcome::Written);
+            let test = json!({"op": "test", "path": "/metadata/uid", "value": "pod-b"});
+            assert_eq!(server.requests().pop().unwrap().body, json!([test, change]));
+        }
     }
 }

@@ -33,6 +33,16 @@ impl Answer {
         Self::refused(409, "Conflict", resource, name)
     }
 
+    /// What a kube-apiserver answers when a `test` of a JSON Patch does not hold.
+    pub fn failed_test() -> Self {
+        Self::Body(
+            422,
+            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 422,
+                "message": "the server rejected our request due to an error in our request",
+                "reason": "Invalid", "details": {}}),
+        )
+    }
+
     pub fn refused(code: u16, reason: &str, resource: &str, name: &str) -> Self {
         Self::Body(
             code,

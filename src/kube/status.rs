@@ -146,14 +146,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failed_test_is_a_conflict() {
-        let server = Server::start(|_| {
-            Answer::Body(
-                422,
-                json!({"kind": "Status", "status": "Failure", "code": 422, "reason": "Invalid",
-                    "message": "the server rejected our request due to an error in our request",
-                    "details": {}}),
-            )
-        });
+        let server = Server::start(|_| Answer::failed_test());
         let expect = Expect::At { uid: "u-1".into(), epoch: 4, plan: None };
         let outcome = write(&server.client, &key(), &expect, &RedisClusterStatus::default()).await;
         assert_eq!(outcome, WriteOutcome::Conflict);

@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tracing::{debug, warn};
 
+use super::answer::chain;
 use super::index::{Entry, Index};
 use super::route::{MANAGED_BY_LABEL, watched_route};
 use crate::api::names::{CLUSTER_LABEL, MANAGER, ROLE_LABEL};
@@ -104,9 +105,12 @@ async fn follow<K: Resource, T: Clone + PartialEq>(
             Err(error) => {
                 // The watcher goes on by itself, after a pause that grows.
                 if synced.load(Ordering::Acquire) {
-                    debug!(%error, "a watch broke and is taken up again");
+                    debug!(error = chain(&error), "a watch broke and is taken up again");
                 } else {
-                    warn!(%error, "a first list could not be read; check the operator's role and the API server");
+                    warn!(
+                        error = chain(&error),
+                        "a first list could not be read; check the operator's role and the API server"
+                    );
                 }
                 continue;
             }

@@ -199,7 +199,7 @@ impl Performer {
             loop {
                 match timeout(API_DEADLINE, cluster.read_object()).await {
                     Ok(Ok(Some(stored))) => {
-                        let _ = inbox.send(Happened::Event(Event::Stored(stored)));
+                        let _ = inbox.send(Happened::Event(Event::Stored(Box::new(stored))));
                         return;
                     }
                     // It was deleted: the watch ends this task.
@@ -298,7 +298,7 @@ fn not_important(cluster: &str, what: &str, outcome: &WriteOutcome) -> Option<Ev
     match outcome {
         WriteOutcome::Written => {}
         WriteOutcome::Conflict | WriteOutcome::Gone => {
-            tracing::debug!(cluster, what, ?outcome, "not written")
+            tracing::debug!(cluster, what, ?outcome, "not written");
         }
         WriteOutcome::Unknown(error) | WriteOutcome::Denied(error) => {
             tracing::warn!(cluster, what, error, "not written");

@@ -1,4 +1,4 @@
-//! Operators as processes with the rights of their ServiceAccount.
+//! Operators as processes with the rights of their `ServiceAccount`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,9 +9,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use world::{Process, Signal, World, wait_for};
 
-/// Namespace of the operators, their ServiceAccount and their Lease.
+/// Namespace of the operators, their `ServiceAccount` and their Lease.
 pub const NAMESPACE: &str = "redis-ha-system";
-/// Name of the ServiceAccount, and of the Lease.
+/// Name of the `ServiceAccount`, and of the Lease.
 pub const NAME: &str = "redis-ha-operator";
 /// The user that the API server sees.
 pub const USER: &str = "system:serviceaccount:redis-ha-system:redis-ha-operator";
@@ -58,9 +58,9 @@ impl Operators {
             Ok(clusters.list(&kube::api::ListParams::default().limit(1)).await.ok())
         })
         .await?;
-        let binary = std::env::var_os(BINARY)
-            .map(PathBuf::from)
-            .with_context(|| format!("{BINARY} must name the operator's binary; use `make test` or `make demo`"))?;
+        let binary = std::env::var_os(BINARY).map(PathBuf::from).with_context(|| {
+            format!("{BINARY} must name the operator's binary; use `make test` or `make demo`")
+        })?;
         ensure!(binary.exists(), "{} does not exist: build the operator first", binary.display());
         Ok(Self { world: world.clone(), binary, lease: release.to_owned(), running: Vec::new(), started: 0 })
     }
@@ -102,7 +102,8 @@ impl Operators {
         let leases: Api<Lease> = Api::namespaced(self.world.client(), NAMESPACE);
         wait_for("one of the operators holds the lease", limit, async || {
             let lease = leases.get_opt(&self.lease).await?;
-            let holder = lease.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity).unwrap_or_default();
+            let holder =
+                lease.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity).unwrap_or_default();
             Ok(self.running.iter().position(|operator| {
                 operator.process.pid().is_some() && holder.starts_with(&format!("{}_", operator.pod_name))
             }))

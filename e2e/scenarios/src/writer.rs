@@ -148,7 +148,8 @@ async fn write(target: Target, load: Load, tally: Arc<Mutex<Tally>>) {
         }
         turn += 1;
         // Once around without luck: leave the servers some air.
-        let pause = if turn % count.max(1) == 0 { Duration::from_millis(1) } else { Duration::from_micros(100) };
+        let pause =
+            if turn % count.max(1) == 0 { Duration::from_millis(1) } else { Duration::from_micros(100) };
         sleep(pause).await;
     }
 }

@@ -31,9 +31,9 @@ pub fn control_socket() -> PathBuf {
     state("control.sock")
 }
 
-/// Server builds of this run: image name to directory.
-pub fn images() -> PathBuf {
-    state("images.json")
+/// Server builds: one file for each image name, holding a directory's path.
+pub fn image(name: &str) -> PathBuf {
+    state("images").join(name.replace('/', "+"))
 }
 
 /// Volumes and container directories of one pod; removed with the pod.
@@ -74,4 +74,9 @@ pub fn cuts() -> PathBuf {
 /// A node's network namespace.
 pub fn node_namespace(node: &str) -> PathBuf {
     Path::new("/run/netns").join(node)
+}
+
+/// What a claim's volume holds; it outlives pods and crashes of its node.
+pub fn persistent_volume(name: &str) -> PathBuf {
+    state("persistent-volumes").join(name)
 }

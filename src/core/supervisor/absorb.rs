@@ -1,6 +1,6 @@
 //! Events into state. Nothing is decided here. Pure.
 
-use super::{Mode, Supervisor};
+use super::{Mode, Slice, Supervisor};
 use crate::api::status::RedisClusterStatus;
 use crate::core::event::{
     CommandOutcome, DialOutcome, Effect, Event, Knock, ProbeOutcome, RoleCommand, Stored, WriteOutcome,
@@ -29,13 +29,13 @@ impl Supervisor {
                 effects.extend(self.members.keys().map(|uid| Effect::HangUp { uid: uid.clone() }));
                 self.members.values_mut().for_each(|member| *member = Member::new(member.pod.clone()));
             }
-            Event::Stored(stored) => self.stored(stored),
+            Event::Stored(stored) => self.stored(*stored),
             Event::Desired(desired) => self.desired = Some(desired),
             Event::Pods(pods) => self.pods(mono, pods, effects),
             Event::Reported(report) => self.report = report,
             Event::RouteSeen(seen) => {
                 self.max_epoch = self.max_epoch.max(seen.as_ref().map_or(0, |route| route.epoch));
-                self.routing.seen = Some(seen);
+                self.routing.seen = seen.map_or(Slice::Absent, Slice::Says);
             }
             Event::Dialed { uid, outcome } => self.dialed(mono, &uid, outcome, effects),
             Event::Knocked { uid, outcome } => self.knocked(mono, &uid, outcome, effects),
@@ -48,7 +48,7 @@ impl Supervisor {
                 self.forget_unlisted(effects);
             }
             Event::Probed { uid, link, asked_at, outcome } => {
-                self.probed(mono, &uid, link, asked_at, outcome)
+                self.probed(mono, &uid, link, asked_at, outcome);
             }
             Event::Replied { ticket, outcome } => self.replied(now, ticket, outcome, effects),
             Event::StatusWritten { ticket, outcome } => self.status_written(now, ticket, outcome, effects),
@@ -324,16 +324,16 @@ impl Supervisor {
         match outcome {
             WriteOutcome::Written => {
                 self.tell_routed(now, &written, effects);
-                self.routing.seen = Some(Some(written));
+                self.routing.seen = Slice::Says(written);
             }
             WriteOutcome::Conflict => {
                 // Not a proof that we are old: the lease decides.
-                self.routing.seen = None;
+                self.routing.seen = Slice::Unknown;
                 self.routing.retry_at = now.mono + Mono::from_millis(20);
                 self.check_lease(effects);
             }
             WriteOutcome::Gone | WriteOutcome::Unknown(_) => {
-                self.routing.seen = None;
+                self.routing.seen = Slice::Unknown;
                 self.routing.retry_at = now.mono + Mono::from_millis(250);
             }
             WriteOutcome::Denied(why) => {

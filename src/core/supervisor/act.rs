@@ -3,7 +3,7 @@
 //! Order of safety: nothing without a known record; nothing without a claim of this lease term; no role command
 //! of a plan before the plan is on record and the lease was read live.
 
-use super::{Mode, PendingWrite, Supervisor};
+use super::{Mode, PendingWrite, Slice, Supervisor};
 use crate::api::status::{PlanKind, PlanStep, RedisClusterStatus, Supervision};
 use crate::core::advance::{Act, Recorded, advance};
 use crate::core::decide::{Decision, decide};
@@ -99,7 +99,7 @@ impl Supervisor {
             ..Story::default()
         };
         self.check_lease(effects);
-        self.write(now, next, Recorded::Opened { definitive }, effects);
+        self.write(now, &next, Recorded::Opened { definitive }, effects);
     }
 
     fn first_sign(&self, uid: Option<&str>) -> Option<Mono> {
@@ -156,7 +156,7 @@ impl Supervisor {
         let records = acts.iter().any(|act| matches!(act, Act::Record { .. }));
         if !claimed && !records && !only_looks {
             if let Some(next) = self.claim() {
-                self.write(now, next, Recorded::Claimed, effects);
+                self.write(now, &next, Recorded::Claimed, effects);
             }
             return;
         }
@@ -169,7 +169,7 @@ impl Supervisor {
                 Act::Command { .. } => {}
                 Act::Record { next, what } => {
                     let next = if claimed { *next } else { self.claim_within(*next) };
-                    self.write(now, next, what, effects);
+                    self.write(now, &next, what, effects);
                 }
             }
         }
@@ -196,7 +196,7 @@ impl Supervisor {
     }
 
     /// Compare-and-swap of the whole status around this record.
-    pub(super) fn write(&mut self, now: Now, next: Supervision, what: Recorded, effects: &mut Vec<Effect>) {
+    pub(super) fn write(&mut self, now: Now, next: &Supervision, what: Recorded, effects: &mut Vec<Effect>) {
         let Some(stored) = self.stored.as_ref().filter(|_| self.write.is_none()) else { return };
         let expect = if stored.supervision.is_some() {
             let plan = self.record.plan.as_ref().map(|plan| plan.id.clone());
@@ -204,7 +204,7 @@ impl Supervisor {
         } else {
             Expect::First { uid: self.uid.clone(), resource_version: self.resource_version.clone() }
         };
-        let mut status: RedisClusterStatus = self.compose(now, &next);
+        let mut status: RedisClusterStatus = self.compose(now, next);
         if matches!(what, Recorded::Closed) {
             status.last_failover = self.conclude(now);
         }
@@ -232,7 +232,7 @@ impl Supervisor {
     }
 
     pub(super) fn is_routed(&self) -> bool {
-        let (Some(master), Some(Some(seen))) = (&self.record.master, &self.routing.seen) else {
+        let (Some(master), Slice::Says(seen)) = (&self.record.master, &self.routing.seen) else {
             return false;
         };
         seen.uid.as_deref() == Some(&master.uid)
@@ -251,10 +251,12 @@ impl Supervisor {
         };
         let idle = self.record.plan.is_none();
         match &self.routing.seen {
-            Some(Some(seen)) if route::leads_to(seen, endpoint.as_ref()) => return,
-            Some(None) if endpoint.is_none() => return,
+            Slice::Says(seen) if route::leads_to(seen, endpoint.as_ref()) => return,
+            Slice::Absent if endpoint.is_none() => return,
             // The watch tells soon what is there; an idle cluster has the time.
-            None if idle && (endpoint.is_none() || now.mono < self.evidence_since + Mono::from_secs(2)) => {
+            Slice::Unknown
+                if idle && (endpoint.is_none() || now.mono < self.evidence_since + Mono::from_secs(2)) =>
+            {
                 return;
             }
             _ => {}
@@ -263,7 +265,7 @@ impl Supervisor {
             if self.write.is_none()
                 && let Some(next) = self.claim()
             {
-                self.write(now, next, Recorded::Claimed, effects);
+                self.write(now, &next, Recorded::Claimed, effects);
             }
             return;
         }
@@ -276,7 +278,7 @@ impl Supervisor {
         if !taken_over || !self.is_claimed() || self.routing.claimed == Some(self.record.epoch) {
             return;
         }
-        let Some(Some(seen)) = self.routing.seen.clone() else { return };
+        let Slice::Says(seen) = self.routing.seen.clone() else { return };
         let endpoint =
             self.members.values().find(|member| seen.uid.as_deref() == Some(&member.pod.uid)).and_then(
                 |member| {

@@ -46,11 +46,19 @@ struct PendingWrite {
     what: Recorded,
 }
 
+/// The master Service's slice, as far as it is known.
+#[derive(Clone, Debug, Default)]
+enum Slice {
+    #[default]
+    Unknown,
+    Absent,
+    Says(RouteFact),
+}
+
 /// The slice: as seen, and as being written.
 #[derive(Clone, Debug, Default)]
 struct Routing {
-    /// Outer `None`: never seen.
-    seen: Option<Option<RouteFact>>,
+    seen: Slice,
     pending: Option<(Ticket, RouteFact)>,
     retry_at: Mono,
     /// Epoch of the open plan that was claimed on the slice.

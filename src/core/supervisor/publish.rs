@@ -46,7 +46,7 @@ impl Supervisor {
                 crate::core::plan::Author { term: &term, next_epoch: self.max_epoch.max(next.epoch) + 1 };
             next = crate::core::plan::claim(&next, &author);
         }
-        self.write(now, next, Recorded::Kept, effects);
+        self.write(now, &next, Recorded::Kept, effects);
     }
 
     /// The whole status around this record.
@@ -60,7 +60,7 @@ impl Supervisor {
             None => (before.members.clone(), 0, vec![spec_valid(self)]),
         };
         RedisClusterStatus {
-            phase: Some(self.phase(&verdicts, record)),
+            phase: Some(phase(&verdicts, record)),
             master: record.master.as_ref().map(|master| master.pod.clone()),
             epoch: record.epoch,
             replicas: self.report.replicas,
@@ -71,23 +71,6 @@ impl Supervisor {
             supervision: (record.epoch > 0).then(|| record.clone()),
             last_failover: before.last_failover,
             conditions: conditions(now, self.report.observed_generation, &before.conditions, verdicts),
-        }
-    }
-
-    fn phase(&self, verdicts: &[Verdict], record: &Supervision) -> Phase {
-        let is = |name: &str| verdicts.iter().any(|(kind, status, ..)| *kind == name && *status);
-        if !is("SpecValid") {
-            Phase::Failed
-        } else if is("Held") {
-            Phase::Held
-        } else if record.master.is_none() {
-            Phase::Creating
-        } else if record.plan.as_ref().is_some_and(|plan| plan.step < PlanStep::Promoted) {
-            Phase::FailingOver
-        } else if is("Available") && is("ReplicationHealthy") {
-            Phase::Ready
-        } else {
-            Phase::Degraded
         }
     }
 
@@ -158,6 +141,23 @@ impl Supervisor {
             effects.push(Effect::Measure(Measure::State(gauges.clone())));
             self.gauges = Some(gauges);
         }
+    }
+}
+
+fn phase(verdicts: &[Verdict], record: &Supervision) -> Phase {
+    let is = |name: &str| verdicts.iter().any(|(kind, status, ..)| *kind == name && *status);
+    if !is("SpecValid") {
+        Phase::Failed
+    } else if is("Held") {
+        Phase::Held
+    } else if record.master.is_none() {
+        Phase::Creating
+    } else if record.plan.as_ref().is_some_and(|plan| plan.step < PlanStep::Promoted) {
+        Phase::FailingOver
+    } else if is("Available") && is("ReplicationHealthy") {
+        Phase::Ready
+    } else {
+        Phase::Degraded
     }
 }
 

@@ -4,6 +4,7 @@
 //! from the files: so tests in several processes do not disturb each other. A
 //! cut drops packets silently and without state, as a real partition does.
 
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::time::Duration;
 
@@ -78,27 +79,29 @@ async fn change(files: impl FnOnce() -> Result<()>) -> Result<()> {
         sleep(Duration::from_millis(5)).await;
     }
     files()?;
-    let rules: String = pairs()?
-        .iter()
-        .map(|(from, to)| format!("add rule inet cuts dropped ip saddr {from} ip daddr {to} drop\n"))
-        .collect();
-    let script = format!("{CHAINS}{rules}");
+    let mut script = CHAINS.to_owned();
+    for (from, to) in pairs()? {
+        // Writing to a string cannot fail.
+        let _ = writeln!(script, "add rule inet cuts dropped ip saddr {from} ip daddr {to} drop");
+    }
     let outer = program::run("nft", &["-f", "-"], &script);
-    let nodes = nodes()?;
-    let inner = nodes.iter().map(|node| {
+    let namespaces = namespaces()?;
+    let inner = namespaces.iter().map(|namespace| {
         let script = &script;
-        async move { program::run("ip", &["netns", "exec", node, "nft", "-f", "-"], script).await }
+        async move { program::run("ip", &["netns", "exec", namespace, "nft", "-f", "-"], script).await }
     });
     tokio::try_join!(outer, try_join_all(inner))?;
     Ok(())
 }
 
-fn nodes() -> Result<Vec<String>> {
-    let mut nodes = Vec::new();
-    for entry in fs::read_dir("/run/netns").context("list the nodes")? {
-        nodes.push(entry.context("list the nodes")?.file_name().to_string_lossy().into_owned());
+/// Of all nodes and hosts.
+fn namespaces() -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir("/run/netns").context("list the network namespaces")? {
+        let entry = entry.context("list the network namespaces")?;
+        names.push(entry.file_name().to_string_lossy().into_owned());
     }
-    Ok(nodes)
+    Ok(names)
 }
 
 /// A range's slash cannot be in a file's name.

@@ -4,6 +4,8 @@ mod account;
 mod apply;
 mod audit;
 mod connect;
+mod hosts;
+mod images;
 mod links;
 mod logs;
 mod namespaces;
@@ -20,6 +22,8 @@ use kube::Client;
 
 pub use audit::{AuditEvent, audit_position, audit_since};
 pub use connect::{api_ready, connect};
+pub use hosts::Host;
+pub use images::add_image;
 pub use logs::logs;
 pub use nix::sys::signal::Signal;
 pub use pods::{PodHandle, is_ready};

@@ -27,13 +27,16 @@ impl World {
         Ok(name)
     }
 
-    /// Removes a namespace and all in it, and waits until it is gone.
+    /// Asks for the end of a namespace and of all in it. Kubernetes takes at
+    /// least five seconds for it, so this does not wait.
     pub async fn delete_namespace(&self, name: &str) -> Result<()> {
+        let deleted = Api::<Namespace>::all(self.client()).delete(name, &DeleteParams::default()).await;
+        deleted.map(drop).with_context(|| format!("delete namespace {name}"))
+    }
+
+    /// Waits until a deleted namespace is gone.
+    pub async fn namespace_gone(&self, name: &str) -> Result<()> {
         let namespaces = Api::<Namespace>::all(self.client());
-        namespaces
-            .delete(name, &DeleteParams::default())
-            .await
-            .with_context(|| format!("delete namespace {name}"))?;
         wait_for(&format!("namespace {name} to be gone"), DEADLINE, async || {
             Ok(namespaces.get_opt(name).await?.is_none().then_some(()))
         })

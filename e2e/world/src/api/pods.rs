@@ -43,8 +43,8 @@ impl World {
 
     /// Asks for a pod's deletion; no grace period means the pod's own.
     pub async fn delete_pod(&self, namespace: &str, name: &str, grace: Option<Duration>) -> Result<()> {
-        let mut params = DeleteParams::default();
-        params.grace_period_seconds = grace.map(|grace| grace.as_secs().try_into()).transpose()?;
+        let grace_period_seconds = grace.map(|grace| grace.as_secs().try_into()).transpose()?;
+        let params = DeleteParams { grace_period_seconds, ..DeleteParams::default() };
         let deleted = Api::<Pod>::namespaced(self.client(), namespace).delete(name, &params).await;
         deleted.map(drop).with_context(|| format!("delete pod {namespace}/{name}"))
     }

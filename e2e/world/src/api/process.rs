@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use super::Host;
 use crate::inside::outside::exit_code;
 use crate::paths;
 
@@ -37,6 +38,38 @@ impl Process {
         K: AsRef<OsStr>,
         V: AsRef<OsStr>,
     {
+        Self::start(name, Command::new(program), args, env)
+    }
+
+    /// Starts `program` with the address of a host instead of the outer one.
+    pub fn spawn_on<A, K, V>(
+        host: &Host,
+        name: &str,
+        program: impl AsRef<OsStr>,
+        args: impl IntoIterator<Item = A>,
+        env: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<Self>
+    where
+        A: AsRef<OsStr>,
+        K: AsRef<OsStr>,
+        V: AsRef<OsStr>,
+    {
+        let mut command = Command::new(paths::state("bin/world"));
+        command.arg("__netns").arg(&host.namespace).arg("--").arg(program);
+        Self::start(name, command, args, env)
+    }
+
+    fn start<A, K, V>(
+        name: &str,
+        mut command: Command,
+        args: impl IntoIterator<Item = A>,
+        env: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<Self>
+    where
+        A: AsRef<OsStr>,
+        K: AsRef<OsStr>,
+        V: AsRef<OsStr>,
+    {
         // Two tests may give the same name.
         let unique = format!("{name}-{}-{}.log", std::process::id(), Timestamp::now().as_nanosecond());
         let log = paths::state("process").join(unique);
@@ -45,7 +78,7 @@ impl Process {
             .append(true)
             .open(&log)
             .with_context(|| format!("open {}", log.display()))?;
-        let child = Command::new(program)
+        let child = command
             .args(args)
             .envs(env)
             .stdin(Stdio::null())

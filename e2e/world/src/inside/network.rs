@@ -29,17 +29,33 @@ pub async fn build(nodes: u8) -> Result<()> {
 
 async fn node(node: NodeNumber) -> Result<()> {
     let (name, link, address) = (node.name(), node.link(), node.address());
+    ip(&format!("netns add {name}\n")).await?;
+    outer_end(&name, &link).await?;
+    link_up(node).await?;
+    inner_end(&name, &address).await
+}
+
+/// Builds a host: a namespace with an address of its own for programs that are
+/// not to share the outer one's. It must exist already and be empty.
+pub async fn host(name: &str, link: &str, address: &str) -> Result<()> {
+    outer_end(name, link).await?;
+    ip(&format!("link set {link} up\nroute replace {address}/32 dev {link} src {OUTER}\n")).await?;
+    inner_end(name, address).await
+}
+
+async fn outer_end(name: &str, link: &str) -> Result<()> {
     // A scope of "link", or masquerading would pick the gateway as a source.
     ip(&format!(
-        "netns add {name}\n\
-         link add {link} type veth peer name eth0 netns {name}\n\
+        "link add {link} type veth peer name eth0 netns {name}\n\
          addr add {GATEWAY}/32 dev {link} scope link\n"
     ))
-    .await?;
-    link_up(node).await?;
+    .await
+}
+
+async fn inner_end(name: &str, address: &str) -> Result<()> {
     run(
         "ip",
-        &["-netns", &name, "-batch", "-"],
+        &["-netns", name, "-batch", "-"],
         &format!(
             "link set lo up\n\
              addr add {address}/32 dev eth0\n\

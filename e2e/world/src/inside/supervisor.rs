@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::net::{TcpStream, UnixListener};
 use tokio::process::Command;
@@ -17,7 +19,8 @@ use super::options::Options;
 use super::processes::{Died, Processes};
 use super::{components, control, network, outside};
 use crate::addresses::{API_PORT, API_SERVICE, NodeNumber, OUTER, SERVICES};
-use crate::api::{api_ready, connect};
+use crate::api::{self, api_ready, connect};
+use crate::node::claims;
 use crate::{paths, program};
 
 /// A busy machine needs ten seconds; a broken one should not look busy for ever.
@@ -32,16 +35,13 @@ pub async fn run(options: Options) -> Result<u8> {
     let (processes, mut died) = Processes::new(world.clone());
     let begun = Instant::now();
     let ended = tokio::select! {
-        up = timeout(START_DEADLINE, bring_up(&options, &world, &processes)) => {
+        up = timeout(START_DEADLINE, bring_up(&options, &world, &processes, begun)) => {
             up.with_context(|| format!("the world was not ready within {START_DEADLINE:?}")).and_then(|up| up)
         }
         Some(died) = died.recv() => Err(fatal(&died)),
     };
     let outcome = match ended {
-        Ok(()) => {
-            eprintln!("world: {} nodes ready after {:.1} s", options.nodes, begun.elapsed().as_secs_f64());
-            command(&options, &mut died).await
-        }
+        Ok(()) => command(&options, &mut died).await,
         Err(error) => Err(error),
     };
     if let Some(directory) = &options.keep_logs {
@@ -50,7 +50,8 @@ pub async fn run(options: Options) -> Result<u8> {
     outcome
 }
 
-async fn bring_up(options: &Options, world: &Path, processes: &Processes) -> Result<()> {
+async fn bring_up(options: &Options, world: &Path, processes: &Processes, begun: Instant) -> Result<()> {
+    let say = |what: &str| eprintln!("world: {what} after {:.1} s", begun.elapsed().as_secs_f64());
     directories(options, world)?;
     let address = format!("--address={OUTER}");
     let kubebox = options.kubebox.to_str().context("the path of kubebox is not UTF-8")?;
@@ -62,10 +63,13 @@ async fn bring_up(options: &Options, world: &Path, processes: &Processes) -> Res
 
     processes.add(components::etcd(&options.kubebox))?;
     open("127.0.0.1", 2379).await;
+    say("network and etcd up");
     processes.add(components::api_server(&options.kubebox))?;
     open(OUTER, API_PORT).await;
     let client = connect(&paths::pki("admin.kubeconfig")).await?;
     api_ready(&client).await;
+    say("API server ready");
+    storage_class(&client).await?;
     processes.add(components::controller_manager(&options.kubebox))?;
     processes.add(components::scheduler(&options.kubebox))?;
     let nodes: Vec<_> = (1..=options.nodes).map(NodeNumber).collect();
@@ -76,11 +80,29 @@ async fn bring_up(options: &Options, world: &Path, processes: &Processes) -> Res
         processes.add(components::proxy(&options.kubebox, node, options.fast_proxy))?;
     }
     tokio::join!(controllers_work(&client), nodes_ready(&client, &nodes), open(API_SERVICE, 443));
+    say(&format!("{} nodes and Services ready", options.nodes));
     Ok(())
 }
 
+async fn storage_class(client: &Client) -> Result<()> {
+    let classes = Api::<StorageClass>::all(client.clone());
+    let class = serde_json::from_value(claims::storage_class())?;
+    classes.create(&PostParams::default(), &class).await.map(drop).context("create the storage class")
+}
+
 fn directories(options: &Options, world: &Path) -> Result<()> {
-    let made = ["bin", "log", "pods", "pod-logs", "restart-delay", "cuts", "process", "kubeconfig"];
+    let made = [
+        "bin",
+        "log",
+        "pods",
+        "pod-logs",
+        "restart-delay",
+        "cuts",
+        "process",
+        "kubeconfig",
+        "images",
+        "persistent-volumes",
+    ];
     for directory in made.map(paths::state) {
         std::fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
     }
@@ -88,7 +110,7 @@ fn directories(options: &Options, world: &Path) -> Result<()> {
     symlink(world, paths::state("bin/world")).context("link world")?;
     std::fs::write(paths::state("audit-policy.yaml"), components::AUDIT_POLICY)
         .context("write the audit policy")?;
-    std::fs::write(paths::images(), serde_json::to_vec(&options.images)?).context("write the image table")
+    options.images.iter().try_for_each(|(name, directory)| api::add_image(name, directory))
 }
 
 /// Waits until something accepts connections. The caller holds the deadline.

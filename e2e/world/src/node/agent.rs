@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use super::address_pool::AddressPool;
+use super::claims;
 use super::pod::{Mailbox, Message, NodeContext, PodTask};
 use super::register::{beat, register};
 use super::report::{remove, settled};
@@ -31,11 +32,12 @@ pub async fn run(name: &str) -> Result<()> {
     let (recovering, mut recovered) = watch::channel(0);
     tokio::spawn(beat(client.clone(), node, recovering));
     let (finished, mut endings) = mpsc::unbounded_channel();
-    let context = Arc::new(NodeContext { node, client, pool: AddressPool::default() });
+    let context = Arc::new(NodeContext { node, client: client.clone(), pool: AddressPool::default() });
     let mut pods = Pods { context, tasks: BTreeMap::new(), finished };
     loop {
         tokio::select! {
             () = follow(&mut pods, &mut endings) => {}
+            () = claims::follow(&client, node) => {}
             // After a partition the old connection may be silent for minutes.
             _ = recovered.changed() => {}
         }

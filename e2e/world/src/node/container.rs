@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::ContainerStatus;
 use k8s_openapi::jiff::Timestamp;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -74,6 +75,16 @@ impl Container {
             backoff: Backoff::default(),
             wait: Duration::ZERO,
         }
+    }
+
+    /// It ran on this node before the node crashed.
+    pub fn crashed(&mut self, status: &ContainerStatus) {
+        let Some(id) = status.container_id.clone().filter(|id| !id.is_empty()) else { return };
+        let now = Timestamp::now();
+        self.restarts = status.restart_count;
+        self.attempts = u32::try_from(status.restart_count).unwrap_or(0) + 1;
+        self.state = State::Terminated(Terminated { code: 255, signal: 0, started: now, finished: now, id });
+        self.ended = Some(Instant::now());
     }
 
     /// The main process runs from here on.

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 
@@ -39,5 +40,8 @@ pub fn run(file: &Path) -> Result<u8> {
 
 fn prepare(plan: &Plan) -> Result<()> {
     set_pdeathsig(Signal::SIGKILL).context("ask for a signal when the parent dies")?;
+    // Here and not in the process beside: a change of the root directory moves
+    // every process of the mount namespace along.
+    unshare(CloneFlags::CLONE_NEWNS).context("make the container's mount namespace")?;
     rootfs::enter(plan)
 }

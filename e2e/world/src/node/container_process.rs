@@ -37,7 +37,7 @@ pub fn run(file: &Path) -> Result<u8> {
     }
     // Its own process namespace: when the main process dies the kernel ends all
     // its children, as in a real container, and none of them keeps the port.
-    unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID).context("make the container's namespaces")?;
+    unshare(CloneFlags::CLONE_NEWPID).context("make the container's process namespace")?;
     let mut child = Command::new(exe)
         .arg("__container_init")
         .arg(file)

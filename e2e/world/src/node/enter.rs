@@ -17,9 +17,9 @@ pub fn network(node: &str) -> Result<()> {
     forward("/proc/sys/net/ipv4/ip_forward")
 }
 
-/// Becomes `command` in the node's network.
+/// Becomes `command` in the network of a node or a host.
 pub fn run_in(node: &str, command: &[String]) -> Result<u8> {
-    network(node)?;
+    enter(&paths::node_namespace(node), CloneFlags::CLONE_NEWNET)?;
     let (program, args) = command.split_first().context("no command was given")?;
     // Returns only when it failed.
     Err(Command::new(program).args(args).exec()).with_context(|| format!("run {program} in {node}"))

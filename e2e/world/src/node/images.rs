@@ -3,7 +3,6 @@
 //! Nothing is downloaded: a build is a directory of programs on this machine
 //! (`world run --image NAME=DIRECTORY`), or the host's own /usr.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::paths;
@@ -26,21 +25,14 @@ pub struct Image {
 
 /// The image of that name, or nothing: then it cannot be pulled.
 pub fn find(name: &str) -> Option<Image> {
-    // The table is small, and a test may have extended it since.
-    let table = std::fs::read(paths::images()).ok();
-    let table = table.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-    find_in(&table, name)
+    find_in(|name| std::fs::read_to_string(paths::image(name)).ok().map(PathBuf::from), name)
 }
 
-fn find_in(builds: &BTreeMap<String, PathBuf>, name: &str) -> Option<Image> {
+fn find_in(builds: impl Fn(&str) -> Option<PathBuf>, name: &str) -> Option<Image> {
     let short = name.rsplit('/').next().unwrap_or(name);
     let server = short.starts_with("redis:").then_some("redis-server");
-    let build = builds.get(name).or_else(|| builds.get(short));
-    match build {
-        Some(directory) => Some(Image { build: Some(directory.clone()), server }),
-        None if OF_THE_HOST.contains(&short) => Some(Image { build: None, server }),
-        None => None,
-    }
+    let build = builds(name).or_else(|| builds(short));
+    (build.is_some() || OF_THE_HOST.contains(&short)).then_some(Image { build, server })
 }
 
 impl Image {
@@ -63,9 +55,9 @@ mod tests {
 
     #[test]
     fn a_registry_in_the_name_does_not_matter() {
-        let image = find_in(&BTreeMap::new(), "example.com/library/redis:7.0").unwrap();
+        let image = find_in(|_| None, "example.com/library/redis:7.0").unwrap();
         assert_eq!(image, Image { build: None, server: Some("redis-server") });
-        assert_eq!(find_in(&BTreeMap::new(), "redis:99"), None);
+        assert_eq!(find_in(|_| None, "redis:99"), None);
     }
 
     #[test]

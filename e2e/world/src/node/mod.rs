@@ -4,6 +4,7 @@
 mod address_pool;
 pub mod agent;
 mod backoff;
+pub mod claims;
 mod container;
 pub mod container_init;
 pub mod container_process;

@@ -1,6 +1,9 @@
 //! One pod from its first sight to its end: a task that owns everything of the
 //! pod and is told by mail what happens to it.
 
+mod launch;
+mod news;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,16 +16,14 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::address_pool::AddressPool;
-use super::container::{Container, Run, State};
-use super::environment::{Facts, expand, variables};
+use super::container::Container;
+use super::environment::Facts;
 use super::objects::Objects;
-use super::plan::{Mount, Plan};
-use super::probe::{Kind, Prober};
+use super::probe::Kind;
 use super::report::Reporter;
 use super::sandbox::Sandbox;
 use super::status::{History, View, policy};
-use super::stop::stop;
-use super::{images, volumes};
+use super::volumes;
 use crate::addresses::NodeNumber;
 use crate::paths;
 
@@ -112,8 +113,15 @@ impl PodTask {
         let spec = spec(&pod);
         let init = spec.init_containers.iter().flatten().map(|spec| Container::new(&spec.name, true));
         let main = spec.containers.iter().map(|spec| Container::new(&spec.name, false));
+        let mut containers: Vec<_> = init.chain(main).collect();
+        // After a crash of the node its pods are still there, without processes.
+        for status in pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten()) {
+            if let Some(container) = containers.iter_mut().find(|it| it.name == status.name) {
+                container.crashed(status);
+            }
+        }
         Self {
-            containers: init.chain(main).collect(),
+            containers,
             objects: Objects::new(context.client.clone(), namespace.clone()),
             reporter: Reporter::new(context.client.clone(), &namespace, &pod.name_any(), &uid),
             name: pod.name_any(),
@@ -230,215 +238,10 @@ impl PodTask {
         indices
     }
 
-    /// Starts a container; if that fails, says when to try again.
-    async fn start(&mut self, index: usize) -> Option<Instant> {
-        let (name, attempt) = {
-            let container = self.containers.get_mut(index)?;
-            container.attempts += 1;
-            (container.name.clone(), container.attempts)
-        };
-        let outcome = match self.plan(&name, attempt).await {
-            Ok(plan) => Run::start(plan, &name, attempt, self.mailbox.clone())
-                .map_err(|error| Refused { reason: "RunContainerError", error }),
-            Err(refused) => Err(refused),
-        };
-        let container = self.containers.get_mut(index)?;
-        match outcome {
-            Ok(run) => {
-                (container.run, container.retry_at) = (Some(run), None);
-                None
-            }
-            Err(Refused { reason, error }) => {
-                // As a kubelet: the first word is the error, later it backs off.
-                let pulled = reason == "ErrImagePull" && attempt > 1;
-                let reason = if pulled { "ImagePullBackOff" } else { reason };
-                container.state = State::Waiting { reason, message: format!("{error:#}") };
-                let again = Instant::now() + if attempt > 1 { RETRY * 3 } else { RETRY };
-                container.retry_at = Some(again);
-                Some(again)
-            }
-        }
-    }
-
-    /// Writes down all that the container's start needs.
-    async fn plan(&mut self, name: &str, attempt: u32) -> Result<PathBuf, Refused> {
-        let container =
-            self.spec_of(name).context("the pod has no such container").map_err(Refused::config)?;
-        let image = container.image.clone().unwrap_or_default();
-        let image = images::find(&image)
-            .with_context(|| format!("no server build is known for image {image:?}"))
-            .map_err(|error| Refused { reason: "ErrImagePull", error })?;
-        let sandbox = self.sandbox.as_ref().context("there is no sandbox").map_err(Refused::config)?;
-        let (pid, address) = (sandbox.pid, sandbox.address.clone());
-        let node_address = self.context.node.address();
-        let facts = Facts { pod: &self.pod, address: &address, node_address: &node_address };
-        let env = variables(&container, &facts, &mut self.objects).await.map_err(Refused::config)?;
-        let known: BTreeMap<_, _> = env.iter().cloned().collect();
-        let expanded = |words: Option<Vec<String>>| {
-            words.into_iter().flatten().map(|word| expand(&word, &known)).collect()
-        };
-        let argv = image.command_line(expanded(container.command.clone()), expanded(container.args.clone()));
-        let hostname = spec(&self.pod).hostname.clone().unwrap_or_else(|| self.name.clone());
-        let own = paths::pod(&self.uid).join(name);
-        let plan = Plan {
-            sandbox: pid,
-            directory: own.join(format!("root-{attempt}")),
-            log: paths::container_log(&self.namespace, &self.name, &self.uid, name),
-            pid_file: paths::container_pid(&self.uid, name),
-            argv,
-            env,
-            working_directory: container.working_dir.clone().unwrap_or_else(|| "/".into()).into(),
-            hosts: format!("127.0.0.1 localhost\n{address} {hostname}\n"),
-            hostname,
-            build: image.build,
-            mounts: self.mounts(&container).map_err(Refused::config)?,
-        };
-        let file = paths::container_plan(&self.uid, name);
-        std::fs::create_dir_all(&plan.directory)
-            .with_context(|| format!("create {}", plan.directory.display()))
-            .and_then(|()| plan.write(&file))
-            .map_err(Refused::config)?;
-        Ok(file)
-    }
-
-    fn mounts(&self, container: &Spec) -> Result<Vec<Mount>> {
-        let mounts = container.volume_mounts.iter().flatten();
-        mounts
-            .map(|mount| {
-                let volume = self.volumes.get(&mount.name);
-                let volume = volume.with_context(|| format!("the pod has no volume {}", mount.name))?;
-                let source = match mount.sub_path.as_deref() {
-                    None | Some("") => volume.clone(),
-                    Some(part) => volumes::inside(volume, part)?,
-                };
-                if !source.exists() {
-                    std::fs::create_dir_all(&source)
-                        .with_context(|| format!("create {}", source.display()))?;
-                }
-                let read_only = mount.read_only == Some(true);
-                Ok(Mount { source, target: mount.mount_path.clone().into(), read_only })
-            })
-            .collect()
-    }
-
     fn spec_of(&self, name: &str) -> Option<Spec> {
         let spec = spec(&self.pod);
         let mut all = spec.init_containers.iter().flatten().chain(&spec.containers);
         all.find(|container| container.name == name).cloned()
-    }
-
-    fn note(&mut self, message: Message) {
-        match message {
-            Message::Changed(pod) => self.changed(pod),
-            Message::Gone => {
-                self.ending = Some(Ending::Gone);
-                self.stop_all(Duration::ZERO);
-            }
-            Message::Started { container, attempt } => self.started(&container, attempt),
-            Message::Ended { container, attempt, code, signal } => {
-                self.ended(&container, attempt, code, signal);
-            }
-            Message::Probed { container, attempt, kind, passed } => {
-                self.probed(&container, attempt, kind, passed);
-            }
-        }
-    }
-
-    fn changed(&mut self, pod: Arc<Pod>) {
-        self.pod = pod;
-        if self.pod.metadata.deletion_timestamp.is_some() && self.ending.is_none() {
-            self.ending = Some(Ending::Deleted);
-            let grace = self.pod.metadata.deletion_grace_period_seconds.unwrap_or(DEFAULT_GRACE);
-            self.stop_all(Duration::from_secs(u64::try_from(grace).unwrap_or(0)));
-        }
-        // After a partition the node controller has set Ready to False.
-        self.reporter.correct(&self.pod);
-    }
-
-    fn stop_all(&self, grace: Duration) {
-        for container in &self.containers {
-            if let Some(run) = container.run.clone() {
-                tokio::spawn(stop(run, self.spec_of(&container.name), grace));
-            }
-        }
-    }
-
-    /// The container whose current run has that number.
-    fn current(&mut self, name: &str, attempt: u32) -> Option<&mut Container> {
-        let mut all = self.containers.iter_mut();
-        all.find(|it| it.name == name && it.run.as_ref().is_some_and(|run| run.attempt == attempt))
-    }
-
-    fn started(&mut self, name: &str, attempt: u32) {
-        let Some(spec) = self.spec_of(name) else { return };
-        let uid = self.uid.clone();
-        let Some(container) = self.current(name, attempt) else { return };
-        container.has_started(&uid);
-        if container.init {
-            container.started = true;
-        } else if spec.startup_probe.is_some() {
-            self.spawn_probers(name, attempt, &[Kind::Startup]);
-        } else {
-            container.started = true;
-            container.ready = spec.readiness_probe.is_none();
-            self.spawn_probers(name, attempt, &[Kind::Readiness, Kind::Liveness]);
-        }
-    }
-
-    fn ended(&mut self, name: &str, attempt: u32, code: i32, signal: i32) {
-        let (namespace, pod) = (self.namespace.clone(), self.name.clone());
-        let again = self.ending.is_none();
-        let policy = policy(spec(&self.pod)).to_owned();
-        let Some(container) = self.current(name, attempt) else { return };
-        container.has_ended(code, signal);
-        let wait = container.due(&namespace, &pod).saturating_duration_since(Instant::now());
-        if again && container.restarts_under(&policy) && !wait.is_zero() {
-            container.back_off(wait);
-        }
-        // The root's tmpfs went with its mount namespace; this is its mount point.
-        let _ = std::fs::remove_dir_all(paths::pod(&self.uid).join(name).join(format!("root-{attempt}")));
-    }
-
-    fn probed(&mut self, name: &str, attempt: u32, kind: Kind, passed: bool) {
-        let Some(spec) = self.spec_of(name) else { return };
-        let Some(container) = self.current(name, attempt) else { return };
-        match (kind, passed) {
-            (Kind::Readiness, _) => container.ready = passed,
-            (Kind::Startup, true) => {
-                container.started = true;
-                container.ready = spec.readiness_probe.is_none();
-                self.spawn_probers(name, attempt, &[Kind::Readiness, Kind::Liveness]);
-            }
-            (Kind::Liveness, true) => {}
-            (Kind::Startup | Kind::Liveness, false) => {
-                let run = container.run.clone();
-                let own = if kind == Kind::Startup { &spec.startup_probe } else { &spec.liveness_probe };
-                let own = own.as_ref().and_then(|probe| probe.termination_grace_period_seconds);
-                let pods = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
-                let grace = u64::try_from(own.or(pods).unwrap_or(DEFAULT_GRACE)).unwrap_or(0);
-                if let Some(run) = run {
-                    tokio::spawn(stop(run, Some(spec), Duration::from_secs(grace)));
-                }
-            }
-        }
-    }
-
-    fn spawn_probers(&self, name: &str, attempt: u32, kinds: &[Kind]) {
-        let (Some(spec), Some(sandbox)) = (self.spec_of(name), &self.sandbox) else { return };
-        let container = self.containers.iter().find(|container| container.name == name);
-        let Some(run) = container.and_then(|container| container.run.clone()) else { return };
-        debug_assert_eq!(run.attempt, attempt);
-        for kind in kinds {
-            let probe = match kind {
-                Kind::Startup => spec.startup_probe.clone(),
-                Kind::Readiness => spec.readiness_probe.clone(),
-                Kind::Liveness => spec.liveness_probe.clone(),
-            };
-            if let Some(probe) = probe {
-                let (address, mailbox) = (sandbox.address.clone(), self.mailbox.clone());
-                Prober { kind: *kind, probe, spec: spec.clone(), address, run: run.clone(), mailbox }.spawn();
-            }
-        }
     }
 
     fn view(&self) -> View<'_> {
@@ -479,18 +282,6 @@ impl PodTask {
         if self.ending == Some(Ending::Deleted) {
             self.reporter.finish().await;
         }
-    }
-}
-
-/// Why a container was not made.
-struct Refused {
-    reason: &'static str,
-    error: anyhow::Error,
-}
-
-impl Refused {
-    fn config(error: anyhow::Error) -> Self {
-        Self { reason: "CreateContainerConfigError", error }
     }
 }
 

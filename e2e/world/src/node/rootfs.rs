@@ -50,7 +50,11 @@ pub fn enter(plan: &Plan) -> Result<()> {
     devices(&root.join("dev"))?;
     let quiet = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("proc"), &root.join("proc"), Some("proc"), quiet, NONE).context("mount /proc")?;
-    bind(Path::new("/sys"), &root.join("sys"), true)?;
+    // A fresh one, and read-only: the host's would bring its cgroups along.
+    mount(Some("sysfs"), &root.join("sys"), Some("sysfs"), quiet | MsFlags::MS_RDONLY, NONE)
+        .context("mount /sys")?;
+    // Not to /run: volumes are mounted through it while / is still another.
+    symlink("../run", root.join("var/run")).context("link /var/run")?;
     if let Some(build) = &plan.build {
         let place = root.join(BUILD.trim_start_matches('/'));
         make_directory(&place)?;

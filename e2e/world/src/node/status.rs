@@ -79,7 +79,8 @@ impl View<'_> {
             "hostIP": self.node_address,
             "hostIPs": [{"ip": self.node_address}],
             "podIP": self.address,
-            "podIPs": self.address.map(|ip| json!([{"ip": ip}])),
+            // Replaced as a whole: a merge would keep the address of before a crash.
+            "podIPs": self.address.map(|ip| json!([{"ip": ip}, {"$patch": "replace"}])),
             "conditions": [
                 condition("PodReadyToStartContainers", self.address.is_some(), "SandboxNotReady"),
                 condition("Initialized", initialized, "ContainersNotInitialized"),

@@ -1,6 +1,4 @@
 //! A pod's volumes: directories below the pod's own, filled from the API.
-//!
-//! `PersistentVolumeClaim`s are not here yet; they need a provisioner.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,9 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{
-    DownwardAPIVolumeFile, EmptyDirVolumeSource, KeyToPath, ServiceAccount, ServiceAccountTokenProjection,
-    Volume, VolumeProjection,
+    DownwardAPIVolumeFile, EmptyDirVolumeSource, KeyToPath, PersistentVolume, PersistentVolumeClaim,
+    ServiceAccount, ServiceAccountTokenProjection, Volume, VolumeProjection,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -38,6 +37,9 @@ pub async fn make(
             create(&path)?;
         }
         return Ok(path);
+    }
+    if let Some(claim) = &volume.persistent_volume_claim {
+        return claimed(&claim.claim_name, facts, client).await;
     }
     create(&directory)?;
     if let Some(empty) = &volume.empty_dir {
@@ -95,10 +97,31 @@ fn empty_dir(source: &EmptyDirVolumeSource, directory: &Path) -> Result<()> {
     };
     // A volume that is made again after a later one failed is mounted already.
     let _ = umount2(directory, MntFlags::MNT_DETACH);
-    let size = limit.0.trim_end_matches('i');
+    sized(directory, limit)
+}
+
+/// Mounts a tmpfs of a size in Ki, Mi or Gi, which the kernel understands; of
+/// any other size the directory just stays one.
+pub fn sized(directory: &Path, size: &Quantity) -> Result<()> {
+    let Some(number) = size.0.strip_suffix('i') else { return Ok(()) };
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(Some("tmpfs"), directory, Some("tmpfs"), flags, Some(format!("size={size}").as_str()))
-        .with_context(|| format!("mount a tmpfs of {} at {}", limit.0, directory.display()))
+    mount(Some("tmpfs"), directory, Some("tmpfs"), flags, Some(format!("size={number}").as_str()))
+        .with_context(|| format!("mount a tmpfs of {} at {}", size.0, directory.display()))
+}
+
+/// Where the volume lies that a claim is bound to.
+async fn claimed(claim: &str, facts: &Facts<'_>, client: &Client) -> Result<PathBuf> {
+    let namespace = facts.pod.metadata.namespace.as_deref().unwrap_or("default");
+    let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
+    let found = timeout(DEADLINE, claims.get(claim)).await?.with_context(|| format!("get claim {claim}"))?;
+    let volume = found.spec.and_then(|spec| spec.volume_name);
+    let volume = volume.with_context(|| format!("claim {claim} is not bound yet"))?;
+    let volumes = Api::<PersistentVolume>::all(client.clone());
+    let found =
+        timeout(DEADLINE, volumes.get(&volume)).await?.with_context(|| format!("get volume {volume}"))?;
+    let spec = found.spec.context("a volume has no spec")?;
+    let path = spec.local.map(|local| local.path).or(spec.host_path.map(|host| host.path));
+    path.map(PathBuf::from).with_context(|| format!("volume {volume} is not local"))
 }
 
 /// Takes mounted volumes away before the pod's directory is removed.

@@ -5,10 +5,10 @@ use std::time::Duration;
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
-use world::addresses::OUTER;
-use world::{PodHandle, World, wait_for};
+use world::addresses::{API_SERVICE, OUTER};
+use world::{Host, PodHandle, Process, World, wait_for};
 
-use crate::support::{LONG, ping, redis};
+use crate::support::{LONG, ping, redis, wait_status};
 
 const SHORT: Duration = Duration::from_millis(700);
 
@@ -82,6 +82,34 @@ async fn a_one_way_cut_loses_only_that_direction() -> Result<()> {
 }
 
 #[tokio::test]
+async fn programs_on_two_hosts_can_be_cut_apart() -> Result<()> {
+    let world = World::enter().await?;
+    let namespace = world.create_namespace("hosts").await?;
+    world.apply(&namespace, &redis(1)).await?;
+    let pod = world.ready_pod(&namespace, "redis-0", LONG).await?;
+    let (one, two) = (world.host().await?, world.host().await?);
+    let asks = async |host: &Host, server: &str| {
+        let args = ["1", "redis-cli", "-h", server, "ping"];
+        let mut process = Process::spawn_on(host, "client", "timeout", args, [("A", "B")])?;
+        process.wait(LONG).await?;
+        process.log()
+    };
+    world.cut(&one.address, &pod.ip).await?;
+    assert_ne!(asks(&one, &pod.ip).await?, "PONG\n");
+    assert_eq!(asks(&two, &pod.ip).await?, "PONG\n");
+    world.heal(&one.address, &pod.ip).await?;
+    assert_eq!(asks(&one, &pod.ip).await?, "PONG\n");
+    // The API server answers a Redis command with an end, and not with silence.
+    for address in [format!("{OUTER} -p 6443"), format!("{API_SERVICE} -p 443")] {
+        let words: Vec<_> =
+            ["5", "redis-cli", "-h"].into_iter().chain(address.split(' ')).chain(["ping"]).collect();
+        let mut process = Process::spawn_on(&one, "client", "timeout", words, [("A", "B")])?;
+        assert_ne!(process.wait(LONG).await?, 124, "no answer from {address}");
+    }
+    world.delete_namespace(&namespace).await
+}
+
+#[tokio::test]
 async fn two_pods_of_one_node_can_be_cut_too() -> Result<()> {
     let world = World::enter().await?;
     let namespace = world.create_namespace("same").await?;
@@ -127,5 +155,27 @@ async fn a_node_that_is_off_is_found_lost_and_comes_back() -> Result<()> {
     let back = world.ready_pod(&namespace, &pod.name, LONG).await?;
     assert_eq!((back.uid, pod.pid()?), (pod.uid.clone(), pid), "it ran on");
     ping(&pod.ip, SHORT).await?;
+    world.delete_namespace(&namespace).await
+}
+
+#[tokio::test]
+async fn a_crashed_node_loses_its_processes_and_starts_them_again() -> Result<()> {
+    let world = World::enter_alone().await?;
+    let namespace = world.create_namespace("crash").await?;
+    world.apply(&namespace, &redis(3)).await?;
+    let pod = world.ready_pod(&namespace, "redis-0", LONG).await?;
+    let agent = format!("node-agent-{}", pod.node);
+    world.stop_component(&agent).await?;
+    wait_for("the server to be gone", LONG, async || Ok(ping(&pod.ip, SHORT).await.is_err().then_some(())))
+        .await?;
+    world.start_component(&agent).await?;
+    let status = wait_status(&world, &namespace, "redis-0", "back", |status| {
+        status.restart_count == 1 && status.ready
+    })
+    .await?;
+    assert_eq!(status.last_state.and_then(|state| state.terminated).map(|ended| ended.exit_code), Some(255));
+    let back = world.ready_pod(&namespace, "redis-0", LONG).await?;
+    assert_eq!(back.uid, pod.uid);
+    ping(&back.ip, SHORT).await?;
     world.delete_namespace(&namespace).await
 }

@@ -13,7 +13,7 @@ use world::{World, wait_for};
 /// Enough on a busy machine; nothing waits this long when all is well.
 pub const LONG: Duration = Duration::from_secs(40);
 
-/// A StatefulSet of Redis pods, spread over the nodes, with its headless Service.
+/// A `StatefulSet` of Redis pods, spread over the nodes, with its headless Service.
 pub fn redis(replicas: u8) -> String {
     format!(
         r#"
@@ -60,7 +60,7 @@ spec:
 /// A pod whose only container `main` runs a shell script; `more` are further
 /// lines of the container, as flow YAML.
 pub fn shell_pod(name: &str, script: &str, more: &[&str]) -> String {
-    let more: String = more.iter().map(|line| format!("\n    {line}")).collect();
+    let more = more.iter().fold(String::new(), |all, line| all + "\n    " + line);
     let script = serde_json::to_string(script).expect("a string");
     format!(
         r#"

@@ -1,9 +1,12 @@
 //! What volumes hold.
 
 use anyhow::Result;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::Api;
+use kube::api::ListParams;
 use world::{Signal, World, wait_for};
 
-use crate::support::{LONG, shell_pod, wait_status};
+use crate::support::{LONG, redis, shell_pod, wait_status};
 
 #[tokio::test]
 async fn maps_secrets_and_projections_hold_their_content() -> Result<()> {
@@ -91,4 +94,45 @@ async fn a_missing_map_holds_the_pod_until_it_comes() -> Result<()> {
         .await?;
     world.ready_pod(&namespace, "late", LONG).await?;
     world.delete_namespace(&namespace).await
+}
+
+#[tokio::test]
+async fn a_claim_keeps_its_data_from_pod_to_pod_and_has_a_size() -> Result<()> {
+    let world = World::enter().await?;
+    let namespace = world.create_namespace("claim").await?;
+    let claim = "
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 4Mi}}}
+";
+    let set = redis(1).replace("      - {name: data, emptyDir: {}}\n", "");
+    world.apply(&namespace, &format!("{}{claim}", set.trim_end())).await?;
+    let first = world.ready_pod(&namespace, "redis-0", LONG).await?;
+    first.exec(&["sh", "-c", "echo kept > /data/file"]).await?;
+    assert!(
+        first.exec(&["dd", "if=/dev/zero", "of=/data/x", "bs=1M", "count=5"]).await.is_err(),
+        "it is full"
+    );
+    world.delete_pod(&namespace, "redis-0", None).await?;
+    let second = wait_for("the next pod", LONG, async || {
+        let pod = world.ready_pod(&namespace, "redis-0", LONG).await?;
+        Ok((pod.uid != first.uid).then_some(pod))
+    })
+    .await?;
+    assert_eq!(
+        (second.node.clone(), second.exec(&["cat", "/data/file"]).await?),
+        (first.node, "kept\n".into())
+    );
+
+    world.delete_namespace(&namespace).await?;
+    let volumes = Api::<PersistentVolume>::all(world.client());
+    wait_for("the volume to be reclaimed", LONG, async || {
+        let all = volumes.list(&ListParams::default()).await?;
+        let of_ours = |volume: &PersistentVolume| {
+            let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+            claim.and_then(|claim| claim.namespace.as_ref()) == Some(&namespace)
+        };
+        Ok((!all.iter().any(of_ours)).then_some(()))
+    })
+    .await
 }

@@ -451,7 +451,7 @@ impl Stage {
                         resource_version: self.resource_version.to_string(),
                         status: self.status.clone(),
                     };
-                    self.answer(Event::Stored(stored));
+                    self.answer(Event::Stored(Box::new(stored)));
                 }
             }
             Effect::CheckLease { ticket } => {
