@@ -169,7 +169,7 @@ pub struct Handover {
 
 impl controller::Handover for Handover {
     fn set(&self, key: ClusterKey, input: ClusterInput) {
-        self.supervisors.set(key, input);
+        self.supervisors.set(&key, input);
     }
 
     fn remove(&self, key: &ClusterKey) {

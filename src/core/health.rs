@@ -1,7 +1,7 @@
 //! Evidence about the recorded master, in a fixed order of precedence: its own word, then its replicas' word,
 //! then certain death, then presumed death. Pure.
 
-use super::facts::{Mono, Role};
+use super::facts::{Mono, REDIS_PORT, Role};
 use super::members::{Class, Member, REFUSAL_SPACING};
 use super::situation::{Situation, WITNESS_SILENCE, WITNESS_WINDOW, WITNESS_WORD};
 use crate::api::status::ProcessRef;
@@ -115,11 +115,14 @@ fn witnesses_agree(situation: &Situation<'_>, process: &ProcessRef, bad_since: M
     let qualified = |member: &&Member| {
         member.streamed_at.is_some_and(|seen| seen + WITNESS_WINDOW >= bad_since) && !member.is_gone()
     };
+    let Some(ip) = situation.member_of(process).and_then(|member| member.pod.ip) else { return false };
     let mut witnesses = 0;
     for member in situation.others(process).filter(qualified) {
-        let down = member
-            .answer_since(bad_since)
-            .is_some_and(|info| !info.link_up && info.link_down_since.is_some_and(|seconds| seconds >= 0));
+        let down = member.answer_since(bad_since).is_some_and(|info| {
+            // Still told to follow it, and not detached by anybody.
+            let lost = !info.link_up && info.link_down_since.is_some_and(|seconds| seconds >= 0);
+            lost && Member::follows(info, ip, REDIS_PORT)
+        });
         if !down {
             return false;
         }

@@ -1,4 +1,5 @@
 //! Situations for tests, made by hand: a settled cluster, and ways to spoil it.
+#![expect(clippy::missing_panics_doc, reason = "only tests use it")]
 
 use std::net::IpAddr;
 use std::time::Duration;

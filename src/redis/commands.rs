@@ -99,6 +99,11 @@ fn transaction(command: &RoleCommand, replication_user: &str, sections: Sections
     Transaction { pipeline, decisive }
 }
 
+/// Ends all connections of this user but the one that says so.
+pub(super) fn cut_user(user: &str) -> Cmd {
+    client(&["KILL", "USER", user])
+}
+
 fn client(arguments: &[&str]) -> Cmd {
     let mut client = cmd("CLIENT");
     client.arg(arguments);

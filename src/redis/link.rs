@@ -30,8 +30,9 @@ pub const GREETING_DEADLINE: Duration = Duration::from_millis(300);
 pub const ATTEMPT_DEADLINE: Duration = Duration::from_secs(10);
 /// Attempts under way at once over the whole process, so that a burst cannot exhaust descriptors.
 pub const ATTEMPTS_AT_ONCE: usize = 64;
-/// More unanswered questions than this would only delay a role command queued behind them.
-pub const UNANSWERED_AT_ONCE: usize = 2;
+/// More unanswered questions than this would only delay a role command queued behind them. The core keeps to two
+/// in its rhythm; the third is the last look at a silent master.
+pub const UNANSWERED_AT_ONCE: usize = 3;
 /// Name of our connections in CLIENT LIST.
 const CLIENT_NAME: &str = "redis-ha-operator";
 
@@ -144,7 +145,7 @@ impl Dialler {
         let Credentials { operator_user, replication_user, .. } = &target.credentials;
         let mut greeting = Pipeline::new();
         if target.cut_others {
-            greeting.cmd("CLIENT").arg(&["KILL", "USER", operator_user]);
+            greeting.add_command(commands::cut_user(operator_user));
         }
         greeting.cmd("CLIENT").arg(&["SETNAME", CLIENT_NAME]);
         greeting.add_command(Sections::Default.command());
@@ -175,6 +176,7 @@ impl Dialler {
             id: target.link,
             connection,
             sections: Sections::of(&info.redis_version),
+            operator_user: operator_user.as_str().into(),
             replication_user: replication_user.as_str().into(),
             unanswered: Arc::new(Semaphore::new(UNANSWERED_AT_ONCE)),
         };
@@ -188,6 +190,7 @@ pub struct Link {
     id: LinkId,
     connection: MultiplexedConnection,
     sections: Sections,
+    operator_user: Arc<str>,
     replication_user: Arc<str>,
     unanswered: Arc<Semaphore>,
 }
@@ -231,8 +234,19 @@ impl Link {
         })
     }
 
-    /// Carries out one role command and waits for the answer, however long.
-    pub async fn command(mut self, command: RoleCommand) -> CommandOutcome {
+    /// Carries out one role command and waits for the answer, however long. `cut_others` first cuts the
+    /// operator's other connections to this server.
+    pub async fn command(mut self, command: RoleCommand, cut_others: bool) -> CommandOutcome {
+        if cut_others {
+            match self.connection.send_packed_command(&commands::cut_user(&self.operator_user)).await {
+                Ok(reply) => {
+                    if let Some(refusal) = refusal(&reply) {
+                        return CommandOutcome::Refused(refusal);
+                    }
+                }
+                Err(error) => return CommandOutcome::Lost(error.to_string()),
+            }
+        }
         commands::carry_out(&mut self.connection, &command, &self.replication_user, self.sections).await
     }
 }

@@ -6,4 +6,4 @@ pub mod info;
 pub mod link;
 
 #[cfg(test)]
-pub mod server;
+pub(crate) mod server;

@@ -30,6 +30,9 @@ pub fn credentials() -> Credentials {
     }
 }
 
+/// Servers started so far.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
 /// Stopped and removed when dropped.
 pub struct Server {
     child: Child,
@@ -46,7 +49,6 @@ impl Server {
     /// As [`Self::start`], at this loopback address.
     pub async fn start_at(address: SocketAddr) -> Self {
         assert!(address.ip().is_loopback());
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("rha-shell-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
@@ -98,13 +100,13 @@ impl Server {
         Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
     }
 
-    pub async fn dial(&self) -> Dialled {
+    pub fn dial(&self) -> Dialled {
         Dialled::open(self.address, credentials(), true)
     }
 
     /// A bound connection of the operator's user, which must come about.
     pub async fn operator(&self) -> Operator {
-        let mut dialled = self.dial().await;
+        let mut dialled = self.dial();
         let (link, info) = dialled.opened().await;
         Operator { dialled, link, info }
     }
@@ -174,7 +176,7 @@ pub struct Operator {
 
 impl Operator {
     pub async fn command(&self, command: RoleCommand) -> CommandOutcome {
-        self.link.clone().command(command).await
+        self.link.clone().command(command, false).await
     }
 
     /// The command, which must be done.

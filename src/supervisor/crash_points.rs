@@ -17,7 +17,7 @@ pub struct Point {
 }
 
 #[cfg(not(feature = "crash-points"))]
-#[expect(clippy::unused_self, clippy::unused_async, reason = "the shape of the door, walled up")]
+#[expect(clippy::unused_async, reason = "the shape of the door, walled up")]
 impl CrashPoints {
     pub(super) async fn before(&self, _effect: &'static str, _cluster: &str) -> Point {
         Point {}

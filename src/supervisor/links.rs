@@ -22,6 +22,8 @@ struct Slot {
     address: SocketAddr,
     /// `None` while the attempt is under way.
     open: Option<Link>,
+    /// The lease term in which the operator's other connections to this server were cut.
+    cut_in: Option<String>,
     serving: AbortHandle,
 }
 
@@ -45,17 +47,18 @@ impl Links {
         self.by_uid.get(uid).is_some_and(|slot| slot.open.is_none() && slot.address == address)
     }
 
-    /// Starts an attempt; whatever there was to this pod is closed.
+    /// Starts an attempt; whatever there was to this pod is closed. `term`: the one we lead in.
     pub fn dial(
         &mut self,
         uid: String,
+        term: Option<String>,
         dialler: Dialler,
         target: Target,
         report: impl Fn(Report) + Send + Sync + 'static,
     ) {
         let (id, address) = (target.link, target.address);
         let serving = tokio::spawn(dialler.run(target, report)).abort_handle();
-        self.by_uid.insert(uid, Slot { id, address, open: None, serving });
+        self.by_uid.insert(uid, Slot { id, address, open: None, cut_in: term, serving });
     }
 
     /// Closes the connection to this pod, and gives up an attempt.
@@ -66,6 +69,18 @@ impl Links {
     /// The open connection with this identity.
     pub fn get(&self, uid: &str, id: LinkId) -> Option<&Link> {
         self.by_uid.get(uid).filter(|slot| slot.id == id).and_then(|slot| slot.open.as_ref())
+    }
+
+    /// The same, for a command. `true`: it is the first one to this server in this term, so the operator's other
+    /// connections must be cut before it. A connection that was opened in an earlier term may not have been
+    /// the only one since.
+    pub fn claim(&mut self, uid: &str, id: LinkId, term: Option<String>) -> Option<(Link, bool)> {
+        let slot = self.by_uid.get_mut(uid).filter(|slot| slot.id == id)?;
+        let first = term.is_some() && slot.cut_in != term;
+        if first {
+            slot.cut_in = term;
+        }
+        slot.open.clone().map(|link| (link, first))
     }
 
     /// Keeps what an attempt or connection reports. `None`: we hung up on it meanwhile.

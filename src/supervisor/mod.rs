@@ -30,7 +30,7 @@ pub struct ClusterInput {
     pub desired: Option<Desired>,
     /// `None` until the server Secret exists.
     pub credentials: Option<Credentials>,
-    /// Pods that are not owned by this StatefulSet are ignored.
+    /// Pods that are not owned by this `StatefulSet` are ignored.
     pub stateful_set_uid: Option<String>,
     pub report: ControllerReport,
 }

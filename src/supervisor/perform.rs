@@ -56,8 +56,17 @@ impl Shared {
 /// Something came back.
 #[derive(Debug)]
 pub enum Happened {
-    Event(Event),
-    Heard { uid: String, link: LinkId, report: Report },
+    // Boxed: each task's queue has room for 32 of them from the start.
+    Event(Box<Event>),
+    Heard(Box<Heard>),
+}
+
+/// Word of an attempt or a connection.
+#[derive(Debug)]
+pub struct Heard {
+    pub uid: String,
+    pub link: LinkId,
+    pub report: Report,
 }
 
 /// The hands of one cluster's task.
@@ -90,6 +99,13 @@ impl Performer {
         standing(&*self.leadership, &self.shared.stopping)
     }
 
+    fn term(&self) -> Option<String> {
+        match self.standing() {
+            Standing::Leading { term } => Some(term),
+            Standing::Unsure | Standing::Following => None,
+        }
+    }
+
     /// Carries out one effect, or starts it.
     pub fn perform(&mut self, effect: Effect) {
         match effect {
@@ -101,11 +117,11 @@ impl Performer {
             Effect::HangUp { uid } => self.links.hang_up(&uid),
             Effect::Probe { uid, link } => self.probe(uid, link),
             Effect::Command { ticket, uid, link, command } => {
-                let connection = self.links.get(&uid, link).cloned();
+                let connection = self.links.claim(&uid, link, self.term());
                 let name = command_name(&command);
                 let done = async move {
                     match connection {
-                        Some(connection) => connection.command(command).await,
+                        Some((connection, first)) => connection.command(command, first).await,
                         None => CommandOutcome::Refused("not sent: that connection has ended".into()),
                     }
                 };
@@ -162,18 +178,20 @@ impl Performer {
         let Some(credentials) = self.credentials.clone() else {
             let outcome =
                 DialOutcome::Denied("the Secret with the operator's password does not exist yet".into());
-            let _ = self.inbox.send(Happened::Event(Event::Dialed { uid, outcome }));
+            let _ = self.inbox.send(Happened::Event(Box::new(Event::Dialed { uid, outcome })));
             return;
         };
-        let cut_others = matches!(self.standing(), Standing::Leading { .. });
+        let term = self.term();
+        let cut_others = term.is_some();
         let link = self.links.next_id();
         let (inbox, pod) = (self.inbox.clone(), uid.clone());
         self.links.dial(
             uid,
+            term,
             self.shared.dialler.clone(),
             Target { link, address, credentials, cut_others },
             move |report| {
-                let _ = inbox.send(Happened::Heard { uid: pod.clone(), link, report });
+                let _ = inbox.send(Happened::Heard(Box::new(Heard { uid: pod.clone(), link, report })));
             },
         );
     }
@@ -199,7 +217,8 @@ impl Performer {
             loop {
                 match timeout(API_DEADLINE, cluster.read_object()).await {
                     Ok(Ok(Some(stored))) => {
-                        let _ = inbox.send(Happened::Event(Event::Stored(Box::new(stored))));
+                        let stored = Box::new(Event::Stored(Box::new(stored)));
+                        let _ = inbox.send(Happened::Event(stored));
                         return;
                     }
                     // It was deleted: the watch ends this task.
@@ -222,7 +241,7 @@ impl Performer {
         } else {
             tracing::info!(cluster = %self.name, reason, epoch, "{message}");
         }
-        if matches!(self.standing(), Standing::Leading { .. }) {
+        if self.term().is_some() {
             let (told, name) = (self.cluster.tell(notice), self.name.clone());
             self.ask(async move { not_important(&name, "the Event", &within(told).await) });
         }
@@ -233,7 +252,7 @@ impl Performer {
         let inbox = self.inbox.clone();
         tokio::spawn(async move {
             if let Some(event) = answer.await {
-                let _ = inbox.send(Happened::Event(event));
+                let _ = inbox.send(Happened::Event(Box::new(event)));
             }
         });
     }
@@ -265,7 +284,7 @@ impl Performer {
             let outcome = if leading && under_way.is_ok() { done.await } else { idle() };
             point.after().await;
             if let Some(event) = event(outcome) {
-                let _ = inbox.send(Happened::Event(event));
+                let _ = inbox.send(Happened::Event(Box::new(event)));
             }
         });
     }

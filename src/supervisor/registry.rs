@@ -49,13 +49,13 @@ impl Supervisors {
 
     /// Starts the cluster's task, or tells it what is new. An object that was deleted and made again under the
     /// same name is another cluster.
-    pub fn set(&self, key: ClusterKey, input: ClusterInput) {
+    pub fn set(&self, key: &ClusterKey, input: ClusterInput) {
         let mut clusters = self.clusters();
         let supervised = clusters.entry(key.clone()).or_insert_with(Supervised::new);
         let uid = input.uid.clone();
         supervised.tell(|watched| replace(&mut watched.input, Some(input)));
         if supervised.task.as_ref().is_none_or(|task| task.cluster_uid != uid) {
-            supervised.task = Some(self.start(&key, uid, supervised.watched.subscribe()));
+            supervised.task = Some(self.start(key, uid, supervised.watched.subscribe()));
         }
     }
 
@@ -72,7 +72,7 @@ impl Supervisors {
         self.update(key, |supervised| supervised.tell(|watched| replace(&mut watched.pods, Some(pods))));
     }
 
-    /// The master's EndpointSlice; `None`: there is none.
+    /// The master's `EndpointSlice`; `None`: there is none.
     pub fn route(&self, key: &ClusterKey, route: Option<WatchedRoute>) {
         let route = route.map_or(Route::Absent, Route::Seen);
         self.update(key, |supervised| supervised.tell(|watched| replace(&mut watched.route, route)));
@@ -88,7 +88,6 @@ impl Supervisors {
 
     fn start(&self, key: &ClusterKey, uid: String, watched: watch::Receiver<Watched>) -> Task {
         let name: Arc<str> = format!("{}/{}", key.namespace, key.name).into();
-        let machine = (self.new_machine)(uid.clone());
         let (sender, inbox) = mpsc::unbounded_channel();
         let performer = Performer::new(
             name,
@@ -97,6 +96,7 @@ impl Supervisors {
             self.shared.clone(),
             sender,
         );
+        let machine = (self.new_machine)(uid.clone());
         let running = tokio::spawn(task::run(machine, performer, self.outside.leadership(), watched, inbox))
             .abort_handle();
         Task { cluster_uid: uid, running }

@@ -28,7 +28,7 @@ struct Puppet {
 
 impl Machine for Puppet {
     fn handle(&mut self, _now: Now, event: Event) -> Vec<Effect> {
-        if event != Event::Tick {
+        if self.pulse && event != Event::Tick {
             let _ = self.events.send((self.name.clone(), event));
         }
         std::mem::take(&mut self.effects.lock().unwrap())
@@ -191,7 +191,8 @@ impl Stage {
         Self::with(CrashPoints::default(), true)
     }
 
-    /// `pulse`: the machines want to be woken all the time, so that effects start at once.
+    /// `pulse`: the machines want to be woken all the time, so that effects start at once. Without it they
+    /// are idle and pass nothing on.
     pub fn with(crash_points: CrashPoints, pulse: bool) -> Self {
         let world = Arc::new(World::default());
         world.let_writes_end.send_replace(true);
@@ -214,7 +215,7 @@ impl Stage {
     pub async fn leading() -> Self {
         let mut stage = Self::new();
         stage.world.stands(Standing::Leading { term: "t1".into() });
-        stage.supervisors.set(key("cache"), input("uid-1"));
+        stage.supervisors.set(&key("cache"), input("uid-1"));
         assert_eq!(stage.event().await, Event::Leading { term: "t1".into() });
         assert_eq!(stage.event().await, Event::Reported(ControllerReport::default()));
         stage
@@ -268,9 +269,11 @@ pub fn pod(ordinal: u32, owner: &str) -> OwnedPod {
     }
 }
 
+/// Last byte of the address given out last.
+static LAST: AtomicU8 = AtomicU8::new(0);
+
 /// A server on the port that pods use, at a loopback address that no other test process uses.
 pub async fn pod_server() -> (Server, IpAddr) {
-    static LAST: AtomicU8 = AtomicU8::new(0);
     let [.., high, low] = std::process::id().to_be_bytes();
     let last = LAST.fetch_add(1, Ordering::SeqCst) + 1;
     let ip = Ipv4Addr::new(127, high.max(1), low.max(1), last);

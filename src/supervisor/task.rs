@@ -6,7 +6,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
 use super::outside::{Leadership, Standing};
-use super::perform::{Happened, Performer};
+use super::perform::{Happened, Heard, Performer};
 use super::{ClusterInput, OwnedPod, WatchedRoute, clock};
 use crate::core::event::{Effect, Event};
 use crate::core::facts::{Mono, Now};
@@ -68,8 +68,9 @@ pub async fn run(
                 events.push(Event::Tick);
             }
             happened = inbox.recv() => match happened {
-                Some(Happened::Event(event)) => events.push(event),
-                Some(Happened::Heard { uid, link, report }) => {
+                Some(Happened::Event(event)) => events.push(*event),
+                Some(Happened::Heard(heard)) => {
+                    let Heard { uid, link, report } = *heard;
                     events.extend(performer.links.heard(uid, link, report));
                 }
                 None => return,
@@ -154,7 +155,7 @@ impl Told {
     }
 }
 
-/// An address is trusted only from a pod that our own StatefulSet made.
+/// An address is trusted only from a pod that our own `StatefulSet` made.
 fn owned(pods: &[OwnedPod], stateful_set_uid: Option<&str>) -> Vec<crate::core::facts::PodFact> {
     let mut owned: Vec<_> = pods
         .iter()

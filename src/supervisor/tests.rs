@@ -15,6 +15,8 @@ use crate::core::event::{
     WriteOutcome,
 };
 use crate::core::facts::{ControllerReport, Role, RouteFact};
+use crate::redis::link::Report;
+use crate::redis::server::{Dialled, credentials};
 
 fn write_status(ticket: u64) -> Effect {
     let status = RedisClusterStatus { epoch: ticket, ..RedisClusterStatus::default() };
@@ -40,7 +42,7 @@ async fn pods_and_slice_that_come_before_their_cluster_are_told_with_it() {
     stage.supervisors.pods(&key("cache"), vec![pod(1, "set-1"), pod(0, "set-1"), pod(2, "foreign")]);
     stage.supervisors.route(&key("cache"), Some(route("12")));
     stage.silence().await;
-    stage.supervisors.set(key("cache"), input("uid-1"));
+    stage.supervisors.set(&key("cache"), input("uid-1"));
     assert_eq!(stage.event().await, Event::Standby);
     assert_eq!(stage.event().await, Event::Reported(ControllerReport::default()));
     assert_eq!(names(stage.event().await), ["cache-0", "cache-1"]);
@@ -54,7 +56,7 @@ async fn what_is_not_new_is_not_told_again() {
     stage.supervisors.pods(&key("cache"), vec![pod(0, "set-1")]);
     assert_eq!(names(stage.event().await), ["cache-0"]);
     stage.supervisors.pods(&key("cache"), vec![pod(0, "set-1")]);
-    stage.supervisors.set(key("cache"), input("uid-1"));
+    stage.supervisors.set(&key("cache"), input("uid-1"));
     stage.silence().await;
 }
 
@@ -64,17 +66,17 @@ async fn pods_are_judged_anew_when_the_stateful_set_is_another() {
     stage.supervisors.pods(&key("cache"), vec![pod(0, "set-1"), pod(1, "set-2")]);
     assert_eq!(names(stage.event().await), ["cache-0"]);
     let other = super::ClusterInput { stateful_set_uid: Some("set-2".into()), ..input("uid-1") };
-    stage.supervisors.set(key("cache"), other);
+    stage.supervisors.set(&key("cache"), other);
     assert_eq!(names(stage.event().await), ["cache-1"]);
     let none = super::ClusterInput { stateful_set_uid: None, ..input("uid-1") };
-    stage.supervisors.set(key("cache"), none);
+    stage.supervisors.set(&key("cache"), none);
     assert!(names(stage.event().await).is_empty(), "nobody's pods are not ours");
 }
 
 #[tokio::test]
 async fn an_object_made_again_under_the_same_name_gets_a_new_machine() {
     let mut stage = Stage::leading().await;
-    stage.supervisors.set(key("cache"), input("uid-2"));
+    stage.supervisors.set(&key("cache"), input("uid-2"));
     let (machine, event) = stage.named_event().await;
     assert_eq!((machine.as_str(), event), ("uid-2", Event::Leading { term: "t1".into() }));
 }
@@ -102,7 +104,7 @@ async fn a_lapsed_lease_is_told_before_anything_else_and_stops_changes() {
 async fn nobody_is_told_lapsed_who_never_led() {
     let mut stage = Stage::new();
     stage.world.stands(Standing::Unsure);
-    stage.supervisors.set(key("cache"), input("uid-1"));
+    stage.supervisors.set(&key("cache"), input("uid-1"));
     assert_eq!(stage.event().await, Event::Standby);
 }
 
@@ -258,9 +260,30 @@ async fn connections_outlive_the_lease_but_not_the_cluster() {
 }
 
 #[tokio::test]
+async fn the_first_command_of_a_later_term_cuts_the_operators_other_connections() {
+    let (server, ip) = pod_server().await;
+    let mut stage = Stage::leading().await;
+    stage.perform(Effect::Dial { uid: "pod-0".into(), ip });
+    let Event::Dialed { outcome: DialOutcome::Connected { link, .. }, .. } = stage.event().await else {
+        panic!("expected a connection")
+    };
+    let detach = |ticket| Effect::Command { ticket, uid: "pod-0".into(), link, command: RoleCommand::Detach };
+    let mut other = Dialled::open(server.address, credentials(), false);
+    let _kept_open = other.opened().await;
+    stage.perform(detach(1));
+    assert!(matches!(stage.event().await, Event::Replied { ticket: 1, outcome: CommandOutcome::Done(_) }));
+    assert_eq!(operators(&server).await, 2, "in the term of the dial the cut has been made");
+    stage.world.stands(Standing::Leading { term: "t2".into() });
+    assert_eq!(stage.event().await, Event::Leading { term: "t2".into() });
+    stage.perform(detach(2));
+    assert!(matches!(stage.event().await, Event::Replied { ticket: 2, outcome: CommandOutcome::Done(_) }));
+    assert!(matches!(other.report().await, Report::Lost));
+}
+
+#[tokio::test]
 async fn without_credentials_nobody_is_dialled() {
     let mut stage = Stage::leading().await;
-    stage.supervisors.set(key("cache"), super::ClusterInput { credentials: None, ..input("uid-1") });
+    stage.supervisors.set(&key("cache"), super::ClusterInput { credentials: None, ..input("uid-1") });
     tokio::time::sleep(Duration::from_millis(20)).await;
     stage.perform(Effect::Dial { uid: "pod-0".into(), ip: IpAddr::V4(Ipv4Addr::LOCALHOST) });
     assert!(matches!(stage.event().await, Event::Dialed { outcome: DialOutcome::Denied(_), .. }));
@@ -273,7 +296,7 @@ async fn a_thousand_idle_clusters_are_cheap() {
     for number in 0..1000 {
         let key = key(&format!("cache-{number}"));
         stage.supervisors.pods(&key, vec![pod(0, "set-1"), pod(1, "set-1"), pod(2, "set-1")]);
-        stage.supervisors.set(key, input(&format!("uid-{number}")));
+        stage.supervisors.set(&key, input(&format!("uid-{number}")));
     }
     tokio::time::sleep(Duration::from_millis(300)).await;
     let grown = resident_kib().saturating_sub(before);
@@ -323,7 +346,7 @@ mod crash_points {
         let listener = UnixListener::bind(&socket).unwrap();
         let mut stage = Stage::with(CrashPoints::at(socket.clone()), true);
         stage.world.stands(Standing::Leading { term: "t1".into() });
-        stage.supervisors.set(key("cache"), input("uid-1"));
+        stage.supervisors.set(&key("cache"), input("uid-1"));
         stage.event().await;
         stage.event().await;
         stage.perform(write_status(1));

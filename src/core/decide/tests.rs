@@ -447,10 +447,11 @@ fn opens(scene: &Scene) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
-    /// Knowing less never leads to a role change that knowing more forbade.
+    /// Knowing less never leads to a role change that knowing more forbade. With write quorum 0 it can: there
+    /// only witnesses speak for a master that is out of reach, and a lost witness says nothing.
     #[test]
     fn removing_evidence_never_turns_a_hold_into_a_promotion(scene in scenes()) {
-        if !opens(&scene) {
+        if !opens(&scene) && scene.record.write_quorum.effective > 0 {
             for ordinal in 1..u32::try_from(scene.members.len()).unwrap() {
                 let mut less = scene.clone();
                 less.member(ordinal).sample = None;

@@ -72,6 +72,7 @@ impl Supervisor {
         self.routing.pending = None;
         self.routing.claimed = None;
         self.api_lost_since = None;
+        self.gauges = None;
         if !warm {
             self.void_evidence(now);
             self.members.values_mut().for_each(|member| member.bad_since = None);

@@ -261,7 +261,9 @@ impl Supervisor {
             }
             _ => {}
         }
-        if !self.is_claimed() {
+        // A slice that is ahead (the API server was set back, or the status was wiped) refuses older epochs.
+        let ahead = matches!(&self.routing.seen, Slice::Says(seen) if seen.epoch > self.record.epoch);
+        if !self.is_claimed() || ahead {
             if self.write.is_none()
                 && let Some(next) = self.claim()
             {

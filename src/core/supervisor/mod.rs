@@ -66,7 +66,7 @@ struct Routing {
 }
 
 /// One cluster.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Supervisor {
     uid: String,
     mode: Mode,

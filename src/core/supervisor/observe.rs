@@ -15,9 +15,9 @@ const MASTER_RHYTHM: Duration = Duration::from_millis(100);
 /// Rhythm of a well replica.
 const REPLICA_RHYTHM: Duration = Duration::from_millis(500);
 /// Rhythm of everybody in the first moments of a suspicion or step, when milliseconds count.
-const HOT_RHYTHM: Duration = Duration::from_millis(10);
+const HOT_RHYTHM: Duration = Duration::from_millis(4);
 /// How long those first moments last.
-const HOT_FOR: Duration = Duration::from_millis(700);
+const HOT_FOR: Duration = Duration::from_millis(150);
 /// Unanswered probes on one connection.
 const OUTSTANDING: usize = 2;
 /// Pause between bare connects to a silent server.

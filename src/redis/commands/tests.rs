@@ -217,7 +217,7 @@ async fn a_command_without_reply_is_lost() {
     let server = Server::start().await;
     let operator = server.operator().await;
     server.signal(nix::sys::signal::Signal::SIGSTOP);
-    let waiting = tokio::spawn(operator.link.clone().command(Promote { write_quorum: 0 }));
+    let waiting = tokio::spawn(operator.link.clone().command(Promote { write_quorum: 0 }, false));
     tokio::time::sleep(Duration::from_millis(50)).await;
     server.signal(nix::sys::signal::Signal::SIGKILL);
     assert!(matches!(waiting.await.unwrap(), CommandOutcome::Lost(_)));

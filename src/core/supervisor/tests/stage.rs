@@ -22,6 +22,7 @@ use crate::core::supervisor::Supervisor;
 pub const MS: Duration = Duration::from_millis(1);
 
 /// One pod and its server.
+#[expect(clippy::struct_excessive_bools, reason = "each is one independent fact of a fake server")]
 #[derive(Clone, Debug)]
 pub struct Node {
     pub name: String,
@@ -97,6 +98,7 @@ enum Due {
 }
 
 /// The stage.
+#[derive(Clone)]
 pub struct Stage {
     pub now: Mono,
     pub nodes: Vec<Node>,
@@ -423,7 +425,7 @@ impl Stage {
                     && let Some(info) = self.info(&uid)
                 {
                     let outcome = ProbeOutcome::Answered(Box::new(info));
-                    self.answer(Event::Probed { uid, link, asked_at: now - MS / 4, outcome });
+                    self.answer(Event::Probed { uid, link, asked_at: now.saturating_sub(MS / 4), outcome });
                 }
             }
             Effect::Command { ticket, uid, link, command } => {
@@ -630,7 +632,7 @@ impl Stage {
             link_up: node.link_up,
             link_down_since: node
                 .link_lost
-                .map_or(Some(-1), |at| i64::try_from((self.now - at).as_secs()).ok()),
+                .map_or(Some(-1), |at| i64::try_from(self.now.saturating_sub(at).as_secs()).ok()),
             last_io: Some(if node.link_up { 0 } else { -1 }),
             sync_in_progress: false,
             replid: node.replid.clone(),
