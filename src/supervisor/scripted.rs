@@ -199,12 +199,7 @@ impl Stage {
         let effects = Arc::<Mutex<Vec<Effect>>>::default();
         let (for_machines, events_out) = (effects.clone(), sender);
         let new_machine = move |uid: String| -> Box<dyn Machine> {
-            Box::new(Puppet {
-                name: uid,
-                events: events_out.clone(),
-                effects: for_machines.clone(),
-                pulse,
-            })
+            Box::new(Puppet { name: uid, events: events_out.clone(), effects: for_machines.clone(), pulse })
         };
         let outside = Arc::new(Scripted(world.clone()));
         Self {

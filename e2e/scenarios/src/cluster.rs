@@ -49,11 +49,15 @@ impl Cluster {
         let result = wait_for(&what, limit, async || {
             let status = self.status().await?;
             let is = |kind: &str| {
-                status.conditions.iter().any(|condition| condition.type_ == kind && condition.status == "True")
+                status
+                    .conditions
+                    .iter()
+                    .any(|condition| condition.type_ == kind && condition.status == "True")
             };
             let Some(record) = &status.supervision else { return Ok(None) };
             let quorum = record.write_quorum.effective == record.write_quorum.desired;
-            let ready = is("Available") && is("ReplicationHealthy") && (is("FailoverReady") || self.replicas == 1);
+            let ready =
+                is("Available") && is("ReplicationHealthy") && (is("FailoverReady") || self.replicas == 1);
             let done = record.plan.is_none() && quorum && ready && !is("Held");
             Ok(done.then_some(status))
         })
@@ -95,7 +99,11 @@ impl Cluster {
     pub async fn secret(&self, secret: &str, key: &str) -> Result<String> {
         let api: Api<Secret> = Api::namespaced(self.world.client(), &self.namespace);
         let found = api.get(secret).await.with_context(|| format!("read Secret {secret}"))?;
-        let value = found.data.unwrap_or_default().remove(key).with_context(|| format!("Secret {secret} has no {key}"))?;
+        let value = found
+            .data
+            .unwrap_or_default()
+            .remove(key)
+            .with_context(|| format!("Secret {secret} has no {key}"))?;
         String::from_utf8(value.0).context("a readable value")
     }
 
@@ -189,7 +197,8 @@ impl Cluster {
 /// A connection to this server, with a deadline.
 pub async fn connect(ip: &str, user: &str, password: &str) -> Result<MultiplexedConnection> {
     let info = redis::ConnectionAddr::Tcp(ip.to_owned(), 6379).into_connection_info()?;
-    let info = info.set_redis_settings(redis::RedisConnectionInfo::default().set_username(user).set_password(password));
+    let info = info
+        .set_redis_settings(redis::RedisConnectionInfo::default().set_username(user).set_password(password));
     let client = redis::Client::open(info)?;
     match tokio::time::timeout(Duration::from_secs(2), client.get_multiplexed_async_connection()).await {
         Ok(connection) => connection.with_context(|| format!("connect to {ip} as {user}")),

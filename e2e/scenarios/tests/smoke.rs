@@ -13,7 +13,9 @@ async fn a_killed_master_is_replaced() -> Result<()> {
     let world = World::enter().await?;
     let namespace = world.create_namespace("smoke").await?;
     let mut operators = Operators::install(&world, &namespace).await?;
-    operators.start_pair(&Options { namespace: Some(namespace.clone()), args: vec!["--log-filter=debug".into()] }).await?;
+    operators
+        .start_pair(&Options { namespace: Some(namespace.clone()), args: vec!["--log-filter=debug".into()] })
+        .await?;
     let cluster = Cluster::create(&world, &namespace, "cache", RedisClusterSpec::default()).await?;
     let settled = cluster.settled(Duration::from_secs(40)).await;
     if settled.is_err() {
