@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use scenarios::bench::{Stage, kills};
+use scenarios::bench::{QUIET, Stage, kills};
 use scenarios::operator::BINARY;
 use world::World;
 
@@ -15,7 +15,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 async fn each_kill_of_the_master_is_one_clean_failover() -> Result<()> {
     let world = World::enter().await?;
     let stage = Stage::set(&world, BINARY, false, &[]).await?;
-    let kills = kills::run(&stage, 5).await;
+    let kills = kills::run(&stage, 5, QUIET).await;
     if kills.as_ref().is_err() {
         eprintln!("{}", stage.operators.logs()?);
     }

@@ -50,8 +50,8 @@ pub struct Kills {
     pub machine: String,
 }
 
-/// Kills the master this many times.
-pub async fn run(stage: &Stage, count: usize) -> Result<Kills> {
+/// Kills the master this many times, each time after at least that much quiet.
+pub async fn run(stage: &Stage, count: usize, quiet: Duration) -> Result<Kills> {
     let cluster = &stage.cluster;
     let addresses: Vec<String> = cluster.pods().await?.into_iter().map(|pod| pod.ip).collect();
     let (_keep, addresses) = watch::channel(addresses);
@@ -67,6 +67,7 @@ pub async fn run(stage: &Stage, count: usize) -> Result<Kills> {
     let ticks = Ticks::now()?;
     let mut kills = Vec::new();
     for delay in RESTART_DELAYS.into_iter().cycle().take(count) {
+        stage.quiet(quiet).await?;
         let kill = kill(stage, &direct, &service, delay).await?;
         eprintln!(
             "kill {:>3}: restart after {:>4} ms, direct {}, Service {}, lost {}",
@@ -87,7 +88,6 @@ pub async fn run(stage: &Stage, count: usize) -> Result<Kills> {
 
 async fn kill(stage: &Stage, direct: &Writer, service: &Writer, delay: Duration) -> Result<Kill> {
     let cluster = &stage.cluster;
-    stage.quiet().await?;
     let old = cluster.master().await?;
     cluster.world.set_restart_delay(&cluster.namespace, &old.name, Some(delay))?;
     let before = Before::read(cluster).await?;

@@ -17,7 +17,7 @@ use crate::cluster::Cluster;
 use crate::operator::{Operators, Options};
 
 /// kube-proxy takes a change at once only when it had none for its minimum sync period, 1 s by default.
-const QUIET: Duration = Duration::from_millis(1200);
+pub const QUIET: Duration = Duration::from_millis(1200);
 /// How long a cluster may take to be whole again.
 const SETTLE: Duration = Duration::from_secs(60);
 
@@ -43,12 +43,12 @@ impl Stage {
         Ok(Self { cluster, operators })
     }
 
-    /// Waits until the cluster is whole, and the Service was not moved for a while.
-    pub async fn quiet(&self) -> Result<()> {
+    /// Waits until the cluster is whole, and the Service was not moved for that long.
+    pub async fn quiet(&self, quiet: Duration) -> Result<()> {
         loop {
             self.cluster.settled(SETTLE).await.context("the cluster is not whole again")?;
             let before = self.route().await?;
-            tokio::time::sleep(QUIET).await;
+            tokio::time::sleep(quiet).await;
             if before == self.route().await? {
                 self.cluster.settled(SETTLE).await?;
                 return Ok(());

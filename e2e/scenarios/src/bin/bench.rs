@@ -2,10 +2,11 @@
 //! `docs/benchmarks.md` to standard output, and one line for each fault to standard error.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use scenarios::bench::{Stage, kills, restarts};
+use scenarios::bench::{QUIET, Stage, kills, restarts};
 use scenarios::operator::RELEASE_BINARY;
 use world::World;
 
@@ -31,6 +32,9 @@ enum What {
     Kills {
         #[arg(long, default_value_t = 50)]
         count: usize,
+        /// Milliseconds of quiet before each kill: idle connections are closed after 90 seconds
+        #[arg(long, value_name = "MS", default_value_t = 1200, value_parser = clap::value_parser!(u64).range(1200..))]
+        quiet: u64,
     },
     /// A master without persistence is killed and comes back empty, this often after each of four times
     Restarts {
@@ -54,13 +58,13 @@ async fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> Result<()> {
     let world = World::enter_alone().await?;
-    let (kill, restart) = match cli.what {
-        What::Kills { count } => (count, 0),
-        What::Restarts { count } => (0, count),
-        What::All => (50, 25),
+    let (kill, quiet, restart) = match cli.what {
+        What::Kills { count, quiet } => (count, Duration::from_millis(quiet), 0),
+        What::Restarts { count } => (0, QUIET, count),
+        What::All => (50, QUIET, 25),
     };
     let stage = Stage::set(&world, RELEASE_BINARY, true, &cli.operator_args).await?;
-    let done = measure(&stage, kill, restart).await;
+    let done = measure(&stage, kill, quiet, restart).await;
     if cli.logs || done.is_err() {
         eprintln!("{}", stage.operators.logs()?);
     }
@@ -69,9 +73,9 @@ async fn run(cli: Cli) -> Result<()> {
 }
 
 /// Prints each table before it says whether what must hold has held.
-async fn measure(stage: &Stage, kill: usize, restart: usize) -> Result<()> {
+async fn measure(stage: &Stage, kill: usize, quiet: Duration, restart: usize) -> Result<()> {
     if kill > 0 {
-        let kills = kills::run(stage, kill).await?;
+        let kills = kills::run(stage, kill, quiet).await?;
         println!("{}", kills.report());
         kills.check()?;
     }
