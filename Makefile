@@ -34,6 +34,13 @@ world: prerequisites ## A shell in an embedded Kubernetes with three nodes
 	@$(CARGO) build --locked --quiet --package $(OPERATOR) --package world --bins --features $(CRASH_POINTS)
 	@"$$CARGO_TARGET_DIR/debug/world" run -- e2e/shell.sh
 
+.PHONY: bench
+bench: prerequisites ## Faults many times over, with figures (release build; about a quarter of an hour)
+	@$(CARGO) build --locked --quiet --package world --package scenarios --bins
+	@$(CARGO) build --locked --release --package $(OPERATOR)
+	@OPERATOR_RELEASE_BINARY="$$CARGO_TARGET_DIR/release/$(OPERATOR)" \
+	    "$$CARGO_TARGET_DIR/debug/world" run -- "$$CARGO_TARGET_DIR/debug/bench" all
+
 .PHONY: lint
 lint: prerequisites ## Formatting and lints of Rust, Go and shell; licenses where cargo-deny is installed
 	$(CARGO) fmt --all --check

@@ -45,7 +45,6 @@ pub async fn inflict(
         Fault::KillProcess => old.kill(Signal::SIGKILL)?,
         Fault::DeletePod => cluster.world.delete_pod(&old.namespace, &old.name, None).await?,
     }
-    // The direct writer may have a write acknowledged between the deletion and the server's end.
     let failed_over = async {
         loop {
             let status = cluster.status().await?;
@@ -65,9 +64,9 @@ pub async fn inflict(
     let told = timeline::told(&operators.logs()?, moment.wall);
     let routed = told.iter().find(|told| told.reason == "Rerouted").map(|told| told.at);
     let promoted = timeline::promoted(&told, &last, moment);
-    // A write that the old master still took is not the first one on the new one.
-    let since = promoted.unwrap_or(moment.here);
-    let direct = writers.direct.acknowledged_after(since, LIMIT).await?;
-    let service = writers.service.acknowledged_after(since, LIMIT).await?;
+    let (direct, service) = tokio::try_join!(
+        writers.direct.recovered_after(moment.here, LIMIT),
+        writers.service.recovered_after(moment.here, LIMIT)
+    )?;
     Ok(Course { fault, old: old.name, new: last.to, moment, told, promoted, routed, direct, service })
 }
