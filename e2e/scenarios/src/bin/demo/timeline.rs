@@ -85,7 +85,7 @@ impl Course {
         [
             (told("MasterSuspected"), "detected", format!("the operator misses {}", self.old)),
             (told("FailoverStarted"), "recorded", "the intent is in the status".to_owned()),
-            (self.promoted, "promoted", format!("{} says that it is the master", self.new)),
+            (self.promoted, "promoted", format!("{} has answered as the master", self.new)),
             (
                 self.routed.and_then(|at| self.moment.instant(at)),
                 "routed",
