@@ -56,7 +56,7 @@ lint: prerequisites ## Formatting and lints of Rust, Go and shell; licenses wher
 
 .PHONY: generate
 generate: ## Write crds/ from the Rust types
-	@$(CARGO) run --locked --quiet -- crd > crds/.new && mv crds/.new crds/redisclusters.redis-ha.dev.yaml
+	@crd=$$($(CARGO) run --locked --quiet -- crd) && printf '%s\n' "$$crd" > crds/redisclusters.redis-ha.dev.yaml
 
 .PHONY: prerequisites
 prerequisites:

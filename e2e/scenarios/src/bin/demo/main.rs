@@ -57,6 +57,7 @@ async fn run(cli: &Cli) -> Result<bool> {
     let mut operators = Operators::install(&world, "redis-ha-operator").await?;
     operators.start_pair(&Options { args: vec!["--log-format=json".into()], ..Options::default() }).await?;
     screen::say("installed: the custom resource definition, the operator's rights, two operators");
+    screen::say(&format!("this machine: {}", screen::machine()));
 
     let done = show(&world, &operators).await;
     if done.is_err() {

@@ -35,6 +35,13 @@ pub async fn kubectl(args: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// What a reader needs to judge the figures.
+pub fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or("?".to_owned(), |cores| cores.to_string());
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    format!("{cores} cores, load {}", load.split(' ').next().unwrap_or("?"))
+}
+
 /// A number with its thousands set apart.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
