@@ -12,6 +12,8 @@ ifeq ($(origin CARGO_TARGET_DIR),undefined)
 CARGO_TARGET_DIR := $(CACHE)/target-$(shell { cat Cargo.lock; rustc --version --verbose; } 2>/dev/null | sha256sum | cut -c1-16)
 endif
 export CARGO_TARGET_DIR
+# Where Debian keeps ip and nft, also from ordinary users.
+export PATH := $(PATH):/usr/sbin:/sbin
 
 CARGO := cargo
 OPERATOR := redis-ha-operator
