@@ -1,6 +1,8 @@
 //! The operator under test in a real Kubernetes: how to run it, how to use its clusters, and how to judge it
 //! from outside.
 
+pub mod bench;
 pub mod cluster;
+pub mod judge;
 pub mod operator;
 pub mod writer;

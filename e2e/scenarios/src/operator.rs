@@ -20,6 +20,8 @@ const MANIFEST: &str = include_str!("../manifests/operator.yaml");
 
 /// Path of the operator's binary, given by whoever built it.
 pub const BINARY: &str = "OPERATOR_BINARY";
+/// The same for a release build: figures come from no other.
+pub const RELEASE_BINARY: &str = "OPERATOR_RELEASE_BINARY";
 
 /// Several operators of one release; one of them leads.
 pub struct Operators {
@@ -50,6 +52,11 @@ impl Operators {
     /// Installs CRD, RBAC and namespace; starts none yet. `release` names the lease, so that operators of
     /// several tests can live in one world.
     pub async fn install(world: &World, release: &str) -> Result<Self> {
+        Self::install_built(world, release, BINARY).await
+    }
+
+    /// The same with the binary that this variable names.
+    pub async fn install_built(world: &World, release: &str, variable: &str) -> Result<Self> {
         world.apply("default", MANIFEST).await.context("apply the operator's manifest")?;
         let crd = redis_ha_operator::api::crd::yaml().context("render the CRD")?;
         world.apply("default", &crd).await.context("apply the CRD")?;
@@ -58,8 +65,10 @@ impl Operators {
             Ok(clusters.list(&kube::api::ListParams::default().limit(1)).await.ok())
         })
         .await?;
-        let binary = std::env::var_os(BINARY).map(PathBuf::from).with_context(|| {
-            format!("{BINARY} must name the operator's binary; use `make test` or `make demo`")
+        let binary = std::env::var_os(variable).map(PathBuf::from).with_context(|| {
+            format!(
+                "{variable} must name the operator's binary; use `make test`, `make bench` or `make demo`"
+            )
         })?;
         ensure!(binary.exists(), "{} does not exist: build the operator first", binary.display());
         Ok(Self { world: world.clone(), binary, lease: release.to_owned(), running: Vec::new(), started: 0 })

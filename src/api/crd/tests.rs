@@ -144,10 +144,3 @@ fn columns_and_subresources_are_there() {
     assert_eq!(scale.label_selector_path.as_deref(), Some(".status.selector"));
     assert_eq!(crd.spec.names.short_names.as_deref(), Some(&["rdc".to_owned()][..]));
 }
-
-/// Not a test of its own: `make generate` runs it to write the file.
-#[test]
-#[ignore = "writes crds/; run by `make generate`"]
-fn generate() {
-    std::fs::write(COMMITTED, yaml().unwrap()).unwrap();
-}

@@ -1,0 +1,75 @@
+//! Faults many times over, with figures. What must hold is judged here; how long it took is only told.
+
+pub mod figures;
+pub mod kills;
+pub mod machine;
+pub mod restarts;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Api;
+use redis_ha_operator::api::RedisClusterSpec;
+use world::World;
+
+use crate::cluster::Cluster;
+use crate::operator::{Operators, Options};
+
+/// kube-proxy takes a change at once only when it had none for its minimum sync period, 1 s by default.
+pub const QUIET: Duration = Duration::from_millis(1200);
+/// How long a cluster may take to be whole again.
+const SETTLE: Duration = Duration::from_secs(60);
+
+/// One cluster of three, looked after by two operators.
+pub struct Stage {
+    pub cluster: Cluster,
+    pub operators: Operators,
+}
+
+impl Stage {
+    /// `variable` names the operator's binary. `alone`: the operators look after all namespaces, as by
+    /// default; else only after the one made here.
+    pub async fn set(world: &World, variable: &str, alone: bool, args: &[String]) -> Result<Self> {
+        let namespace = world.create_namespace("bench").await?;
+        let mut operators = Operators::install_built(world, &namespace, variable).await?;
+        let options = Options {
+            namespace: (!alone).then(|| namespace.clone()),
+            args: args.iter().map(Into::into).collect(),
+        };
+        operators.start_pair(&options).await?;
+        let cluster = Cluster::create(world, &namespace, "cache", RedisClusterSpec::default()).await?;
+        cluster.settled(SETTLE).await?;
+        Ok(Self { cluster, operators })
+    }
+
+    /// Waits until the cluster is whole, and the Service was not moved for that long.
+    pub async fn quiet(&self, quiet: Duration) -> Result<()> {
+        loop {
+            self.cluster.settled(SETTLE).await.context("the cluster is not whole again")?;
+            let before = self.route().await?;
+            tokio::time::sleep(quiet).await;
+            if before == self.route().await? {
+                self.cluster.settled(SETTLE).await?;
+                return Ok(());
+            }
+        }
+    }
+
+    async fn route(&self) -> Result<Option<String>> {
+        let api: Api<EndpointSlice> = Api::namespaced(self.cluster.world.client(), &self.cluster.namespace);
+        Ok(api.get(&self.cluster.name).await.context("read the route")?.metadata.resource_version)
+    }
+
+    /// Ends the cluster and the operators.
+    pub async fn strike(mut self) -> Result<()> {
+        for pod in self.cluster.pod_names() {
+            self.cluster.world.set_restart_delay(&self.cluster.namespace, &pod, None)?;
+        }
+        self.cluster.delete().await?;
+        while !self.operators.all().is_empty() {
+            self.operators.terminate(0).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! Measures the operator in a world of its own: `world run -- bench all`. Prints the tables of
+//! `docs/benchmarks.md` to standard output, and one line for each fault to standard error.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use scenarios::bench::{QUIET, Stage, kills, restarts};
+use scenarios::operator::RELEASE_BINARY;
+use world::World;
+
+#[derive(Parser)]
+#[command(
+    version,
+    about = "Faults many times over, with figures; run it inside a world: world run -- bench all"
+)]
+struct Cli {
+    /// More arguments for the operators, such as --log-filter=debug; the figures are then not the default ones
+    #[arg(long = "operator-arg", global = true, allow_hyphen_values = true)]
+    operator_args: Vec<String>,
+    /// Print what the operators logged, to standard error
+    #[arg(long, global = true)]
+    logs: bool,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// The master's process is killed under load
+    Kills {
+        #[arg(long, default_value_t = 50)]
+        count: usize,
+        /// Milliseconds of quiet before each kill: idle connections are closed after 90 seconds
+        #[arg(long, value_name = "MS", default_value_t = 1200, value_parser = clap::value_parser!(u64).range(1200..))]
+        quiet: u64,
+    },
+    /// A master without persistence is killed and comes back empty, this often after each of four times
+    Restarts {
+        #[arg(long, default_value_t = 25)]
+        count: usize,
+    },
+    /// All of it, with the default counts
+    All,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Cli::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: Cli) -> Result<()> {
+    let world = World::enter_alone().await?;
+    let (kill, quiet, restart) = match cli.what {
+        What::Kills { count, quiet } => (count, Duration::from_millis(quiet), 0),
+        What::Restarts { count } => (0, QUIET, count),
+        What::All => (50, QUIET, 25),
+    };
+    let stage = Stage::set(&world, RELEASE_BINARY, true, &cli.operator_args).await?;
+    let done = measure(&stage, kill, quiet, restart).await;
+    if cli.logs || done.is_err() {
+        eprintln!("{}", stage.operators.logs()?);
+    }
+    done?;
+    stage.strike().await
+}
+
+/// Prints each table before it says whether what must hold has held.
+async fn measure(stage: &Stage, kill: usize, quiet: Duration, restart: usize) -> Result<()> {
+    if kill > 0 {
+        let kills = kills::run(stage, kill, quiet).await?;
+        println!("{}", kills.report());
+        kills.check()?;
+    }
+    if restart > 0 {
+        let restarts = restarts::run(stage, restart).await?;
+        println!("{}", restarts.report());
+        restarts.check()?;
+    }
+    Ok(())
+}
