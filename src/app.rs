@@ -64,7 +64,7 @@ pub fn main(cli: Cli) -> Result<(), Error> {
         Command::Version => println!("{}", env!("CARGO_PKG_VERSION")),
         Command::Run(args) => {
             log::start(args.log_format, &args.log_filter)?;
-            tokio::runtime::Runtime::new().map_err(Error::Runtime)?.block_on(run(args))?;
+            tokio::runtime::Runtime::new().map_err(Error::Runtime)?.block_on(run(*args))?;
         }
     }
     Ok(())

@@ -18,7 +18,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the operator until it is told to stop.
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Print the custom resource definition as YAML.
     Crd,
     /// Print the version.

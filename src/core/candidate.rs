@@ -56,7 +56,7 @@ pub fn examine<'a>(situation: &Situation<'a>, member: &'a Member) -> Result<Cand
         return Err(Exclusion::NotAReplica);
     }
     let Some(offset) = Member::position(info) else { return Err(Exclusion::NoPosition) };
-    if !situation.in_lineage(&info.replid, offset) {
+    if !situation.in_lineage(&info.replid, offset) && !is_only_id(situation, &info.replid) {
         return Err(Exclusion::StaleLineage);
     }
     let empty = info.keys == 0 && situation.record.ever_had_data;
@@ -75,6 +75,23 @@ fn emptied_by_users(situation: &Situation<'_>) -> bool {
                 && member.sample.as_ref().is_some_and(|sample| sample.info.keys == 0)
         },
     )
+}
+
+/// Redis changes a master's replication id when the first replica attaches; the master may die before that is on
+/// record. An id that is not listed counts when it is the only one among all pods that answer with data, and most
+/// pods answer.
+fn is_only_id(situation: &Situation<'_>, id: &str) -> bool {
+    if situation.record.lineage.iter().any(|lineage| lineage.id == id) {
+        return false; // its recorded end counts
+    }
+    let with_position: Vec<&Info> = situation
+        .listed()
+        .filter_map(|member| member.reading(situation.now))
+        .filter(|info| Member::position(info).is_some() || info.keys > 0)
+        .collect();
+    let pods =
+        situation.listed().count().max(usize::try_from(situation.desired.replicas).unwrap_or(usize::MAX));
+    with_position.iter().all(|info| info.replid == id) && with_position.len() * 2 > pods
 }
 
 /// Every pod that could hold data answers and has none: with a position in the lineage, that is the data set.

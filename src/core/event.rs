@@ -98,6 +98,8 @@ pub enum CommandOutcome {
     Refused(String),
     /// No reply: it may or may not have been carried out.
     Lost(String),
+    /// This operator does not lead any more, so it was not even sent.
+    NotSent,
 }
 
 /// How a write to the API server ended.
@@ -108,6 +110,8 @@ pub enum WriteOutcome {
     Conflict,
     /// The object does not exist any more.
     Gone,
+    /// This operator does not lead any more, so it was not even sent.
+    NotSent,
     /// No answer, or an answer that says nothing about the write.
     Unknown(String),
     /// Refused for another reason (RBAC, validation).
@@ -183,6 +187,9 @@ pub enum RoleCommand {
     Follow { ip: IpAddr, port: u16, cut_clients: bool },
     /// `CONFIG SET min-replicas-to-write`
     SetWriteQuorum(u32),
+    /// Cut everybody but us: clients that were led here by a route that has moved since.
+    /// `MULTI; CLIENT KILL TYPE normal SKIPME yes; CLIENT KILL TYPE pubsub; INFO; EXEC`
+    CutClients,
 }
 
 /// A sentence for people, with its machine reason.

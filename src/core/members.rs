@@ -91,6 +91,8 @@ pub struct Member {
     pub last_asked: Mono,
     /// First bad sign since the last good answer.
     pub bad_since: Option<Mono>,
+    /// First sign that the process before this one was in trouble.
+    pub predecessor_bad_since: Option<Mono>,
     /// An established connection ended, since the last good answer.
     pub lost_at: Option<Mono>,
     /// Refused connects since the last good answer: first and latest.
@@ -105,6 +107,10 @@ pub struct Member {
     pub knock_pending: bool,
     pub knocked_at: Mono,
     pub outstanding: Option<Outstanding>,
+    /// A command was refused: no other before this.
+    pub command_again_at: Mono,
+    /// When a refusal was told last.
+    pub refusal_told_at: Option<Mono>,
     /// Only answers to questions asked after this count: a command's fate was unknown then.
     pub read_after: Mono,
     /// Seen streaming from the recorded master, last time.
@@ -136,6 +142,7 @@ impl Member {
             asked: Vec::new(),
             last_asked: Mono::ZERO,
             bad_since: None,
+            predecessor_bad_since: None,
             lost_at: None,
             refused: None,
             unroutable_since: None,
@@ -146,6 +153,8 @@ impl Member {
             knock_pending: false,
             knocked_at: Mono::ZERO,
             outstanding: None,
+            command_again_at: Mono::ZERO,
+            refusal_told_at: None,
             read_after: Mono::ZERO,
             streamed_at: None,
             stood_still: (-1, 0),
@@ -263,6 +272,7 @@ impl Member {
         self.link = Link::Open { id: link };
         if self.run_id.as_deref() != Some(&info.run_id) {
             self.streamed_at = None; // another process, which has seen no master yet
+            self.predecessor_bad_since = self.bad_since;
         }
         self.run_id = Some(info.run_id.clone());
         self.asked.clear();

@@ -95,7 +95,15 @@ pub fn promoted(record: &Supervision, to: &ProcessRef, info: &Info, members: Vec
     next.master = Some(to.clone());
     next.write_quorum.effective = 0;
     next.ever_had_data |= info.keys > 0;
-    end_current_id(&mut next, if info.replid2_is_current(record) { info.second_offset - 1 } else { -1 });
+    if info.replid2_is_current(record) {
+        end_current_id(&mut next, info.second_offset - 1);
+    } else {
+        // Nothing under the recorded id can be compared with what was promoted; what has the promoted one's former
+        // id can.
+        end_current_id(&mut next, -1);
+        append_id(&mut next, &info.replid2);
+        end_current_id(&mut next, info.second_offset - 1);
+    }
     append_id(&mut next, &info.replid);
     for uid in members {
         register(&mut next, uid);

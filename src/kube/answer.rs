@@ -136,6 +136,7 @@ mod tests {
             WriteOutcome::Gone => "gone",
             WriteOutcome::Unknown(_) => "unknown",
             WriteOutcome::Denied(_) => "denied",
+            WriteOutcome::NotSent => "not sent",
         }
     }
 

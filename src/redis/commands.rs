@@ -89,6 +89,7 @@ fn transaction(command: &RoleCommand, replication_user: &str, sections: Sections
             (commands, 2)
         }
         RoleCommand::SetWriteQuorum(quorum) => (vec![write_quorum(*quorum)], 0),
+        RoleCommand::CutClients => (cut_clients().into(), 0),
     };
     let mut pipeline = Pipeline::with_capacity(commands.len() + 3);
     pipeline.cmd("MULTI");

@@ -125,7 +125,7 @@ impl Performer {
                         None => CommandOutcome::Refused("not sent: that connection has ended".into()),
                     }
                 };
-                let idle = || CommandOutcome::Refused(NOT_LEADING.into());
+                let idle = || CommandOutcome::NotSent;
                 self.change(name, done, idle, move |outcome| Some(Event::Replied { ticket, outcome }));
             }
             Effect::WriteStatus { ticket, expect, status } => {
@@ -264,7 +264,7 @@ impl Performer {
         written: impl Future<Output = WriteOutcome> + Send + 'static,
         event: impl FnOnce(WriteOutcome) -> Option<Event> + Send + 'static,
     ) {
-        self.change(name, within(written), || WriteOutcome::Denied(NOT_LEADING.into()), event);
+        self.change(name, within(written), || WriteOutcome::NotSent, event);
     }
 
     /// Starts what changes something. Leadership is checked at the last moment, by the holder's own clock.
@@ -299,8 +299,6 @@ impl Drop for Performer {
     }
 }
 
-const NOT_LEADING: &str = "not sent: this operator does not lead";
-
 fn standing(leadership: &dyn Leadership, stopping: &AtomicBool) -> Standing {
     match leadership.standing() {
         Standing::Leading { .. } if stopping.load(Ordering::SeqCst) => Standing::Unsure,
@@ -316,7 +314,7 @@ async fn within(written: impl Future<Output = WriteOutcome>) -> WriteOutcome {
 fn not_important(cluster: &str, what: &str, outcome: &WriteOutcome) -> Option<Event> {
     match outcome {
         WriteOutcome::Written => {}
-        WriteOutcome::Conflict | WriteOutcome::Gone => {
+        WriteOutcome::Conflict | WriteOutcome::Gone | WriteOutcome::NotSent => {
             tracing::debug!(cluster, what, ?outcome, "not written");
         }
         WriteOutcome::Unknown(error) | WriteOutcome::Denied(error) => {
@@ -334,5 +332,6 @@ fn command_name(command: &RoleCommand) -> &'static str {
         RoleCommand::Serve => "Serve",
         RoleCommand::Follow { .. } => "Follow",
         RoleCommand::SetWriteQuorum(_) => "SetWriteQuorum",
+        RoleCommand::CutClients => "CutClients",
     }
 }

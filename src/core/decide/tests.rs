@@ -261,9 +261,22 @@ fn row_23_a_foreign_replica_makes_the_write_quorum_worthless() {
 fn row_24_data_of_another_lineage_is_no_candidate() {
     let mut scene = killed();
     for ordinal in [1, 2] {
-        scene.info(ordinal).replid = "other".to_owned();
+        scene.info(ordinal).replid = format!("other{ordinal}");
     }
     assert_eq!(held(&scene), ("NoSafeCandidate", Held::NoSafeCandidate));
+}
+
+#[test]
+fn row_24_an_unlisted_id_counts_when_it_is_the_only_one_among_most_pods() {
+    let mut scene = killed();
+    for ordinal in [1, 2] {
+        scene.info(ordinal).replid = "changed when the first replica attached".to_owned();
+    }
+    assert_eq!(rule(&scene), "DeadMaster");
+    scene.unroutable(2, SECOND);
+    assert_eq!(rule(&scene), "Suspect");
+    scene.member(2).streamed_at = None;
+    assert_eq!(rule(&scene), "NoSafeCandidate", "one of three is no majority");
 }
 
 #[test]

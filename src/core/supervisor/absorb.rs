@@ -5,12 +5,21 @@ use crate::api::status::RedisClusterStatus;
 use crate::core::event::{
     CommandOutcome, DialOutcome, Effect, Event, Knock, ProbeOutcome, RoleCommand, Stored, WriteOutcome,
 };
-use crate::core::facts::{Mono, Now, PodFact, Ticket};
+use crate::core::facts::{Mono, Now, PodFact, RouteFact, Ticket};
 use crate::core::members::{Link, Member};
 use crate::core::situation::Situation;
 
 /// Pause before the object is read again after the API server did not answer: doubled up to this.
 const READ_PAUSE_MAX: Mono = Mono::from_secs(2);
+
+/// kube-proxy waits a second at most, by default, before it takes a second change.
+const EVICT_AFTER: Mono = Mono::from_millis(1500);
+
+/// Pause before a server that refused a command gets another one.
+const COMMAND_PAUSE: Mono = Mono::from_millis(200);
+
+/// The same refusal is told this often at most.
+const REFUSAL_REPEAT: Mono = Mono::from_secs(60);
 
 impl Supervisor {
     pub(super) fn absorb(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>) {
@@ -259,6 +268,7 @@ impl Supervisor {
                     RoleCommand::Detach
                     | RoleCommand::Demote
                     | RoleCommand::Promote { .. }
+                    | RoleCommand::CutClients
                     | RoleCommand::SetWriteQuorum(_) => {}
                 }
                 // Replies come in order: this INFO is newer than any answer that is already here.
@@ -269,9 +279,16 @@ impl Supervisor {
             }
             CommandOutcome::Refused(why) => {
                 member.read_after = now.mono;
-                let pod = member.pod.name.clone();
-                self.tell_refused(&pod, &command.command, &why, effects);
+                member.command_again_at = now.mono + COMMAND_PAUSE;
+                let told = member.refusal_told_at.is_some_and(|at| now.mono < at + REFUSAL_REPEAT);
+                if !told {
+                    member.refusal_told_at = Some(now.mono);
+                    let pod = member.pod.name.clone();
+                    self.tell_refused(&pod, &command.command, &why, effects);
+                }
             }
+            // Nothing happened, and we may not act any more: the lease says so in a moment.
+            CommandOutcome::NotSent => {}
             // It may have been carried out: what counts is what is read from now on.
             CommandOutcome::Lost(_) => member.read_after = now.mono,
         }
@@ -289,7 +306,7 @@ impl Supervisor {
                 self.note_step(now.mono);
                 self.forget_unlisted(effects);
             }
-            WriteOutcome::Conflict => self.read_again(now.mono),
+            WriteOutcome::Conflict | WriteOutcome::NotSent => self.read_again(now.mono),
             WriteOutcome::Gone => self.desired = None,
             WriteOutcome::Unknown(_) => {
                 self.api_lost_since.get_or_insert(now.mono);
@@ -339,6 +356,7 @@ impl Supervisor {
         match outcome {
             WriteOutcome::Written => {
                 self.tell_routed(now, &written, effects);
+                self.evict_later(now.mono, &written);
                 self.routing.seen = Slice::Says(written);
             }
             WriteOutcome::Conflict => {
@@ -347,7 +365,7 @@ impl Supervisor {
                 self.routing.retry_at = now.mono + Mono::from_millis(20);
                 self.check_lease(effects);
             }
-            WriteOutcome::Gone | WriteOutcome::Unknown(_) => {
+            WriteOutcome::Gone | WriteOutcome::NotSent | WriteOutcome::Unknown(_) => {
                 self.routing.seen = Slice::Unknown;
                 self.routing.retry_at = now.mono + Mono::from_millis(250);
             }
@@ -355,6 +373,16 @@ impl Supervisor {
                 self.tell_denied("the EndpointSlice of the master Service", &why, effects);
                 self.routing.retry_at = now.mono + Mono::from_secs(5);
             }
+        }
+    }
+
+    /// Proxies follow the slice late: until then they lead clients to the old pod, where nothing but `READONLY`
+    /// awaits them, for as long as their connections live.
+    fn evict_later(&mut self, now: Mono, written: &RouteFact) {
+        if let Slice::Says(RouteFact { uid: Some(old), .. }) = &self.routing.seen
+            && written.uid.as_ref() != Some(old)
+        {
+            self.evictions.insert(old.clone(), now + EVICT_AFTER);
         }
     }
 

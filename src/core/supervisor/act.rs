@@ -7,8 +7,8 @@ use super::{Mode, PendingWrite, Slice, Supervisor};
 use crate::api::status::{PlanKind, PlanStep, RedisClusterStatus, Supervision};
 use crate::core::advance::{Act, Recorded, advance};
 use crate::core::decide::{Decision, decide};
-use crate::core::event::{Effect, Expect, RoleCommand};
-use crate::core::facts::{Desired, Mono, Now, RouteFact};
+use crate::core::event::{Effect, Expect, Measure, RoleCommand};
+use crate::core::facts::{Desired, Mono, Now, Role, RouteFact};
 use crate::core::heal;
 use crate::core::health::{Death, Health, judge};
 use crate::core::held::Held;
@@ -67,6 +67,7 @@ impl Supervisor {
         self.set_held(now, held, effects);
         self.perform(now, acts, effects);
         self.steer(now, &desired, effects);
+        self.evict(now.mono, &desired, effects);
         self.label(now.mono, &desired, effects);
         self.publish(now, effects);
     }
@@ -93,6 +94,11 @@ impl Supervisor {
         let Some(term) = self.term().map(str::to_owned) else { return };
         let author = Author { term: &term, next_epoch: self.author_epoch() };
         let next = plan::open(&self.record, &author, draft, now.wall);
+        // A plan whose promotion is on record was finished in all but healing.
+        if self.record.plan.as_ref().is_some_and(|plan| plan.step == PlanStep::Promoted) {
+            let finished = self.conclude(now).map(|last| Effect::Measure(Measure::Finished(Box::new(last))));
+            effects.extend(finished);
+        }
         let definitive = matches!(death, Death::Definitive(_));
         self.definitive = definitive;
         self.story = Story {
@@ -107,7 +113,8 @@ impl Supervisor {
     }
 
     fn first_sign(&self, uid: Option<&str>) -> Option<Mono> {
-        self.members.get(uid?)?.bad_since
+        let member = self.members.get(uid?)?;
+        member.bad_since.or(member.predecessor_bad_since)
     }
 
     /// The old master's own offset, if its last answer was that process'.
@@ -194,7 +201,8 @@ impl Supervisor {
     fn command(&mut self, now: Mono, uid: &str, command: RoleCommand, effects: &mut Vec<Effect>) {
         let ticket = self.ticket();
         let Some(member) = self.members.get_mut(uid) else { return };
-        let Some(link) = member.link_id().filter(|_| member.outstanding.is_none()) else { return };
+        let idle = member.outstanding.is_none() && now >= member.command_again_at;
+        let Some(link) = member.link_id().filter(|_| idle) else { return };
         member.outstanding = Some(Outstanding { ticket, command: command.clone(), sent_at: now });
         effects.push(Effect::Command { ticket, uid: uid.to_owned(), link, command });
     }
@@ -316,6 +324,25 @@ impl Supervisor {
         };
         self.routing.pending = Some((ticket, written));
         effects.push(Effect::Route { ticket, endpoint, epoch });
+    }
+
+    /// Cut the clients that still came to a pod after the Service had left it. A pod that does not answer by then
+    /// has none.
+    fn evict(&mut self, now: Mono, desired: &Desired, effects: &mut Vec<Effect>) {
+        let due: Vec<String> =
+            self.evictions.iter().filter(|(_, at)| now >= **at).map(|(uid, _)| uid.clone()).collect();
+        for uid in due {
+            self.evictions.remove(&uid);
+            let situation = self.situation(now, desired);
+            let is_replica = situation
+                .members
+                .get(&uid)
+                .and_then(|member| member.settled(now))
+                .is_some_and(|info| info.role == Role::Replica);
+            if is_replica && self.is_claimed() && self.lease_is_checked() {
+                self.command(now, &uid, RoleCommand::CutClients, effects);
+            }
+        }
     }
 
     /// Role labels, for people and budgets.

@@ -94,6 +94,8 @@ pub struct Supervisor {
     lease: Option<(Ticket, bool)>,
     lease_retry_at: Mono,
     routing: Routing,
+    /// Pods that the Service led to before, and when their clients are cut once more.
+    evictions: BTreeMap<String, Mono>,
     labelled: BTreeMap<String, (Option<&'static str>, Mono)>,
     next_ticket: Ticket,
     max_epoch: u64,
@@ -134,6 +136,7 @@ impl Supervisor {
             lease: None,
             lease_retry_at: Mono::ZERO,
             routing: Routing::default(),
+            evictions: BTreeMap::new(),
             labelled: BTreeMap::new(),
             next_ticket: 0,
             max_epoch: 0,

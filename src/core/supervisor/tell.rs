@@ -157,7 +157,7 @@ impl Supervisor {
 
     fn tell_closed(&mut self, effects: &mut Vec<Effect>) {
         let Some(last) = self.stored.as_ref().and_then(|stored| stored.last_failover.clone()) else { return };
-        let mut message = format!("{} is the master and everything reachable follows it", last.to);
+        let mut message = format!("{} is the master", last.to);
         if let Some(stages) = last.stages {
             let stage = |name: &str, value: Option<u64>| {
                 value.map(|ms| format!(" {name} {ms} ms")).unwrap_or_default()
@@ -212,7 +212,10 @@ impl Supervisor {
             RoleCommand::Demote => {
                 self.tell(false, "OldMasterDemoted", format!("{pod} takes no more writes"), effects);
             }
-            RoleCommand::Detach | RoleCommand::Serve | RoleCommand::SetWriteQuorum(_) => {}
+            RoleCommand::Detach
+            | RoleCommand::Serve
+            | RoleCommand::SetWriteQuorum(_)
+            | RoleCommand::CutClients => {}
         }
     }
 

@@ -163,7 +163,7 @@ impl Elector {
                 warn!(%why, "the lease could not be written");
                 self.fresh = false;
             }
-            Some(Err(WriteOutcome::Written)) | None => self.fresh = false,
+            Some(Err(WriteOutcome::Written | WriteOutcome::NotSent)) | None => self.fresh = false,
         }
     }
 

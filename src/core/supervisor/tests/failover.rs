@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::stage::{MS, Stage};
 use crate::api::status::PlanStep;
+use crate::core::event::RoleCommand;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -58,6 +59,18 @@ fn a_master_that_restarts_empty_at_once_is_a_failover_and_no_key_is_lost() {
     assert!(stage.until(5 * SECOND, |stage| finished(stage, "cache-0")));
     assert!(stage.until(5 * SECOND, |stage| stage.nodes.iter().all(|node| node.keys == keys)));
     assert_eq!(stage.masters().len(), 1);
+}
+
+#[test]
+fn clients_that_came_to_the_old_master_after_its_restart_are_cut() {
+    let mut stage = Stage::settled(3);
+    stage.kill("cache-0");
+    stage.restart("cache-0", false);
+    assert!(stage.until(5 * SECOND, |stage| finished(stage, "cache-0")));
+    stage.run(3 * SECOND);
+    let cuts: Vec<_> =
+        stage.commands.iter().filter(|(_, command)| *command == RoleCommand::CutClients).collect();
+    assert_eq!(cuts, [&("cache-0".to_owned(), RoleCommand::CutClients)]);
 }
 
 #[test]
