@@ -2,5 +2,9 @@
 //! from outside.
 
 pub mod cluster;
+pub mod confirmed;
+pub mod crash_points;
 pub mod operator;
+pub mod scene;
+pub mod seen;
 pub mod writer;
