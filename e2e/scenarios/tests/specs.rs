@@ -21,11 +21,22 @@ fn cluster(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "redis-ha.dev/v1alpha1", "kind": "RedisCluster", "metadata": {"name": name}, "spec": spec})
 }
 
-/// The sentence with which the API server refuses the object.
-async fn refusal(world: &World, namespace: &str, object: Value) -> Result<String> {
-    match world.apply_value(namespace, object.clone()).await {
-        Ok(()) => bail!("the API server took {object}"),
-        Err(error) => Ok(format!("{error:#}")),
+fn raw(world: &World, namespace: &str) -> Api<DynamicObject> {
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(names::GROUP, "v1alpha1", "RedisCluster"));
+    Api::namespaced_with(world.client(), namespace, &kind)
+}
+
+/// The sentence with which the API server refuses to create the object.
+async fn refusal(api: &Api<DynamicObject>, object: Value) -> Result<String> {
+    let what = object.to_string();
+    refused(&what, api.create(&PostParams::default(), &serde_json::from_value(object)?).await)
+}
+
+fn refused(what: &str, answer: kube::Result<DynamicObject>) -> Result<String> {
+    match answer {
+        Ok(_) => bail!("the API server took {what}"),
+        Err(kube::Error::Api(status)) if status.code == 422 => Ok(status.message),
+        Err(error) => Err(error).context("no refusal"),
     }
 }
 
@@ -34,11 +45,12 @@ async fn wrong_specs_are_refused_with_a_sentence_each() -> Result<()> {
     let world = World::enter().await?;
     let namespace = world.create_namespace("specs").await?;
     Operators::install(&world, &namespace).await?;
-    let mut refused = 0;
+    let api = raw(&world, &namespace);
+    let mut count = 0;
     for (spec, sentence) in [
         (json!({"replicas": 0}), "spec.replicas must be 1 to 9"),
         (json!({"replicas": 10}), "spec.replicas must be 1 to 9"),
-        (json!({"replicas": "three"}), "must be of type integer"),
+        (json!({"replicas": "three"}), "spec.replicas in body must be of type integer"),
         (json!({"image": "redis: 8"}), "spec.image must not contain spaces"),
         (json!({"persistence": "Some"}), "supported values: \"AOF\", \"RDB\", \"None\""),
         (json!({"failover": {"unreachableAfter": "900ms"}}), "must be a duration from 1s to 5m"),
@@ -58,16 +70,16 @@ async fn wrong_specs_are_refused_with_a_sentence_each() -> Result<()> {
             "requests.cpu must not exceed",
         ),
     ] {
-        let said = refusal(&world, &namespace, cluster("cache", &spec)).await?;
+        let said = refusal(&api, cluster("cache", &spec)).await?;
         println!("{spec}\n    {said}");
         assert!(said.contains(sentence), "{spec}: {said}");
-        refused += 1;
+        count += 1;
     }
     for name in ["9lives", "my.cache", "a-name-of-more-than-forty-characters-is-x"] {
-        let said = refusal(&world, &namespace, cluster(name, &json!({}))).await?;
+        let said = refusal(&api, cluster(name, &json!({}))).await?;
         println!("name {name}\n    {said}");
         assert!(said.contains("metadata.name must be at most 40"), "{name}: {said}");
-        refused += 1;
+        count += 1;
     }
     for (number, (old, new, sentence)) in [
         (json!({"persistence": "AOF"}), json!({"persistence": "RDB"}), "spec.persistence cannot be changed"),
@@ -78,13 +90,14 @@ async fn wrong_specs_are_refused_with_a_sentence_each() -> Result<()> {
     .enumerate()
     {
         let name = format!("change-{number}");
-        world.apply_value(&namespace, cluster(&name, &old)).await?;
-        let said = refusal(&world, &namespace, cluster(&name, &new)).await?;
+        api.create(&PostParams::default(), &serde_json::from_value(cluster(&name, &old))?).await?;
+        let change = Patch::Merge(json!({"spec": new}));
+        let said = refused(&name, api.patch(&name, &PatchParams::default(), &change).await)?;
         println!("{old} -> {new}\n    {said}");
         assert!(said.contains(sentence), "{old} -> {new}: {said}");
-        refused += 1;
+        count += 1;
     }
-    println!("{refused} wrong specs refused");
+    println!("{count} wrong specs refused");
     world.delete_namespace(&namespace).await
 }
 
@@ -187,23 +200,21 @@ async fn a_malformed_stored_object_stops_neither_the_watch_nor_other_clusters() 
     // The CRD is everybody's.
     let mut scene = Scene::with_operator(World::enter_alone().await?, "malformed").await?;
     let good = scene.cluster("good", RedisClusterSpec::default()).await?;
-    let resource =
-        ApiResource::from_gvk(&GroupVersionKind::gvk(names::GROUP, "v1alpha1", "RedisCluster"));
-    let raw: Api<DynamicObject> = Api::namespaced_with(scene.world.client(), &scene.namespace, &resource);
+    let raw = raw(&scene.world, &scene.namespace);
 
     // What an older or a newer version may have stored.
     let mut loose = crd::json()?;
     loose["spec"]["versions"][0]["schema"]["openAPIV3Schema"] =
         json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     scene.world.apply_value("default", loose).await?;
-    let spec = cluster("bad-spec", &json!({"replicas": "three", "resources": 7}));
+    let spec = cluster("bad-spec", &json!({"replicas": 3, "image": 7, "resources": "all"}));
     create_raw(&raw, spec).await?;
     create_raw(&raw, cluster("bad-status", &json!({"replicas": 1}))).await?;
     let status = json!({"status": {"epoch": "many", "supervision": "none", "conditions": "all"}});
     raw.patch_status("bad-status", &PatchParams::default(), &Patch::Merge(&status)).await?;
     scene.world.apply_value("default", crd::json()?).await?;
     let stored = raw.get("bad-spec").await?;
-    ensure!(stored.data["spec"]["replicas"] == "three", "the malformed object was not stored: {stored:?}");
+    ensure!(stored.data["spec"]["image"] == 7, "the malformed object was not stored: {stored:?}");
 
     for fresh in [false, true] {
         if fresh {
@@ -272,7 +283,7 @@ async fn drift_is_repaired_and_nothing_is_written_when_nothing_differs() -> Resu
         Ok(Some(()))
     })
     .await?;
-    assert_eq!(cluster.password().await?, password, "the application's password is the same again");
+    assert_eq!(cluster.secret("cache-auth", "password").await?, password, "the application's password is the same again");
     cluster.settled(SETTLE).await?;
     println!("Service, ConfigMap, Secret and StatefulSet repaired");
 
@@ -285,6 +296,10 @@ async fn drift_is_repaired_and_nothing_is_written_when_nothing_differs() -> Resu
     let asked: Vec<String> = audit_since(position)?
         .into_iter()
         .filter(|event| event.user == USER && event.namespace == namespace && event.verb != "watch")
+        // The controller's kinds: on a busy machine the supervisor may have something to tell.
+        .filter(|event| {
+            ["statefulsets", "services", "configmaps", "secrets", "nodes"].contains(&event.resource.as_str())
+        })
         .map(|event| format!("{} {} {}", event.verb, event.resource, event.name))
         .collect();
     println!("requests after three passes without a difference: {asked:?}");

@@ -66,9 +66,8 @@ async fn a_failover_is_told_as_a_story() -> Result<()> {
     let mut story = Vec::new();
     for line in log.lines().filter(|line| line.starts_with('{')) {
         let line: serde_json::Value = serde_json::from_str(line).context("a JSON log line")?;
-        let fields = &line["fields"];
-        if let Some(reason) = fields["reason"].as_str() {
-            story.push(format!("{reason}: {}", fields["message"].as_str().unwrap_or_default()));
+        if let Some(reason) = line["reason"].as_str() {
+            story.push(format!("{reason}: {}", line["message"].as_str().unwrap_or_default()));
         }
     }
     println!("the log:\n    {}", story.join("\n    "));
