@@ -42,17 +42,16 @@ struct Shared {
     hit: Option<String>,
 }
 
-/// Which effect, counted from 0 since the trap was set.
-#[derive(Clone, Copy, Debug)]
-pub enum At {
-    /// Of all effects.
-    Number(usize),
-    /// Of the effects of this name.
-    Named { name: &'static str, nth: usize },
+/// Which effect, counted since the trap was set.
+#[derive(Clone, Debug)]
+pub struct At {
+    pub name: String,
+    /// Of the effects of this name, from 0.
+    pub nth: usize,
 }
 
 /// A signal for a process, at an effect.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Trap {
     pub at: At,
     pub when: When,
@@ -97,9 +96,10 @@ impl CrashPoints {
         lock(&self.shared).trap = Some(trap);
     }
 
-    /// Stops the process before the `nth` effect (from 0) of this name, counted from here on.
-    pub fn stop_before(&self, name: &'static str, nth: usize, pid: i32) {
-        self.set(Trap { at: At::Named { name, nth }, when: When::Before, signal: Signal::SIGSTOP, pid });
+    /// Stops the process before the first effect of this name from here on.
+    pub fn stop_before(&self, name: &str, pid: i32) {
+        let at = At { name: name.to_owned(), nth: 0 };
+        self.set(Trap { at, when: When::Before, signal: Signal::SIGSTOP, pid });
     }
 
     /// Whatever waits at an effect goes on.
@@ -156,12 +156,8 @@ impl Shared {
         }
         // What was begun before counting has no number.
         let Some(number) = self.begun.iter().position(|(begun, _)| begun == id) else { return false };
-        let of_name = self.begun.iter().take(number).filter(|(_, begun)| begun == name).count();
-        let is_here = |trap: &mut Trap| match trap.at {
-            _ if trap.when != when => false,
-            At::Number(wanted) => wanted == number,
-            At::Named { name: wanted, nth } => wanted == name && nth == of_name,
-        };
+        let nth = self.begun.iter().take(number).filter(|(_, begun)| begun == name).count();
+        let is_here = |trap: &mut Trap| trap.when == when && trap.at.name == name && trap.at.nth == nth;
         let Some(trap) = self.trap.take_if(is_here) else {
             return false;
         };

@@ -2,7 +2,7 @@
 //!
 //! `CRASH_REPEATS` repeats all points, `CRASH_LANES` is the number of clusters at work at the same time.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,37 @@ const AWAY: Duration = Duration::from_secs(20);
 /// Labels are written up to a second after everything else.
 const AFTERMATH: Duration = Duration::from_millis(2500);
 
+/// An effect of a failover, and the side of it on which the leader ends.
+#[derive(Clone, Debug, PartialEq)]
+struct Point {
+    name: String,
+    /// Of the effects of this name, from 0.
+    nth: usize,
+    when: When,
+    /// The old master stays away for a while, or comes back at once.
+    away: bool,
+}
+
+impl std::fmt::Display for Point {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { name, nth, when, away } = self;
+        let master = if *away { "away" } else { "back at once" };
+        write!(f, "{when:?} {name} {nth}, old master {master}")
+    }
+}
+
+/// Each of these effects twice: the leader ends before it, and after it.
+fn points(effects: &[String]) -> Vec<Point> {
+    let mut points = Vec::new();
+    for (number, name) in effects.iter().enumerate() {
+        let nth = effects.iter().take(number).filter(|other| *other == name).count();
+        for when in [When::Before, When::After] {
+            points.push(Point { name: name.clone(), nth, when, away: number % 2 == 0 });
+        }
+    }
+    points
+}
+
 /// A cluster, and operators that can be ended at any effect.
 struct Lane {
     scene: Scene,
@@ -32,8 +63,8 @@ struct Lane {
 
 /// What one failover came to.
 struct Ended {
-    /// Name of the effect at which the leader got its signal.
-    hit: Option<String>,
+    /// Whether the leader was killed.
+    hit: bool,
     effects: Vec<String>,
     confirmed: usize,
     took: Duration,
@@ -57,7 +88,7 @@ impl Lane {
     }
 
     /// Kills the master, and the leader at this point of the failover; then judges what came out of it.
-    async fn fail_over(&mut self, point: Option<(usize, When)>) -> Result<Ended> {
+    async fn fail_over(&mut self, point: Option<&Point>) -> Result<Ended> {
         self.round += 1;
         self.cluster.settled(SETTLE).await?;
         sleep(AFTERMATH).await;
@@ -69,19 +100,22 @@ impl Lane {
         let promotions = self.cluster.promotions()?;
         let (index, pid, name) = self.leader().await?;
         let points = &self.points[&name];
-        let away = point.is_some_and(|(number, _)| number % 2 == 0);
+        let away = point.is_some_and(|point| point.away);
         let old = self.cluster.master().await?;
         let delay = if away { AWAY } else { Duration::ZERO };
         self.cluster.world.set_restart_delay(&old.namespace, &old.name, Some(delay))?;
         match point {
-            Some((number, when)) => points.set(Trap { at: At::Number(number), when, signal: Signal::SIGKILL, pid }),
+            Some(Point { name, nth, when, .. }) => {
+                let at = At { name: name.clone(), nth: *nth };
+                points.set(Trap { at, when: *when, signal: Signal::SIGKILL, pid });
+            }
             None => points.count(),
         }
         let killed = Instant::now();
         old.kill(Signal::SIGKILL)?;
         let hit = self.hit_or_done(points, &old.name).await?;
         let effects = points.effects();
-        if hit.is_some() {
+        if hit {
             self.scene.operators.kill(index).await?;
             self.points.remove(&name);
         }
@@ -101,8 +135,8 @@ impl Lane {
         Ok(Ended { hit, effects, confirmed: keys.len(), took })
     }
 
-    /// Waits for the point; nothing when the failover was over without it.
-    async fn hit_or_done(&self, points: &CrashPoints, old: &str) -> Result<Option<String>> {
+    /// Waits for the point; `false` when the failover was over without it.
+    async fn hit_or_done(&self, points: &CrashPoints, old: &str) -> Result<bool> {
         let over = wait_for("the point or the end of the failover", SETTLE, async || {
             if points.hit().is_some() {
                 return Ok(Some(false));
@@ -116,7 +150,7 @@ impl Lane {
         if over {
             sleep(AFTERMATH).await;
         }
-        Ok(points.hit())
+        Ok(points.hit().is_some())
     }
 }
 
@@ -141,46 +175,44 @@ async fn a_leader_killed_at_any_point_of_a_failover_leaves_one_master_and_all_da
     let count = undisturbed.effects.len();
     println!("{count} effects in {:?}: {}", undisturbed.took, undisturbed.effects.join(" "));
     ensure!(count >= 8, "a failover has more effects than that");
+    let each = points(&undisturbed.effects);
     let mut queue = VecDeque::new();
     for _ in 0..number_from_env("CRASH_REPEATS", 1) {
-        for number in 0..count {
-            queue.extend([(number, When::Before), (number, When::After)]);
-        }
+        queue.extend(each.iter().cloned());
     }
-    let points = queue.len();
+    let wanted = queue.len();
     let begun = Instant::now();
     let queue = Mutex::new(queue);
     let lanes = number_from_env("CRASH_LANES", 6).max(1);
     let others = (1..lanes).map(|_| async { work(Lane::open(world.clone()).await?, &queue).await });
     let (done, more) = try_join(work(first, &queue), try_join_all(others)).await?;
-    let reached: Vec<(When, String)> = more.into_iter().flatten().chain(done).collect();
-    let hit: BTreeSet<(String, &str)> =
-        reached.iter().map(|(when, name)| (format!("{when:?}"), name.as_str())).collect();
-    let reached = reached.len();
-    println!("{reached} of {points} points reached in {:?}: one master each, nothing lost", begun.elapsed());
-    // Which effect has which number differs a little from run to run, at the end most: kinds do not.
-    for name in undisturbed.effects.iter().collect::<BTreeSet<_>>() {
-        for when in [When::Before, When::After] {
-            ensure!(hit.contains(&(format!("{when:?}"), name.as_str())), "never killed {when:?} {name}");
-        }
+    let reached: Vec<Point> = more.into_iter().flatten().chain(done).collect();
+    println!(
+        "{} of {wanted} points reached in {:.0?}: one master each, nothing lost",
+        reached.len(),
+        begun.elapsed()
+    );
+    // How often an effect is repeated differs from run to run; the first one of each kind is always there.
+    for point in each.iter().filter(|point| point.nth == 0) {
+        ensure!(reached.contains(point), "never reached: {point}");
     }
     Ok(())
 }
 
-/// Takes point after point; the effects at which a leader was killed.
-async fn work(mut lane: Lane, queue: &Mutex<VecDeque<(usize, When)>>) -> Result<Vec<(When, String)>> {
-    let mut hit = Vec::new();
+/// Takes point after point; those that were reached.
+async fn work(mut lane: Lane, queue: &Mutex<VecDeque<Point>>) -> Result<Vec<Point>> {
+    let mut reached = Vec::new();
     loop {
         let next = queue.lock().ok().and_then(|mut queue| queue.pop_front());
-        let Some((number, when)) = next else { break };
-        let ended = lane.fail_over(Some((number, when))).await;
-        let ended = ended.with_context(|| format!("{} killed {when:?} {number}", lane.scene.namespace))?;
-        let name = ended.hit.as_deref().unwrap_or("(not reached)");
-        println!("{when:?} {number} {name}: {} keys kept, {:.1?}", ended.confirmed, ended.took);
-        hit.extend(ended.hit.map(|name| (when, name)));
+        let Some(point) = next else { break };
+        let ended = lane.fail_over(Some(&point)).await;
+        let ended = ended.with_context(|| format!("{}: {point}", lane.scene.namespace))?;
+        let hit = if ended.hit { "" } else { " (not reached)" };
+        println!("{point}{hit}: {} keys kept, {:.1?}", ended.confirmed, ended.took);
+        reached.extend(ended.hit.then_some(point));
     }
     lane.scene.close().await?;
-    Ok(hit)
+    Ok(reached)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,7 +252,7 @@ async fn a_leader_that_slept_through_a_failover_changes_nothing_when_it_wakes() 
 async fn a_leader_that_is_stopped_within_a_failover_changes_nothing_when_it_wakes() -> Result<()> {
     let mut lane = Lane::open(World::enter().await?).await?;
     // Before the plan is on record, before the replicas are cut, before the promotion, before the route.
-    for (name_of_effect, nth) in [("WriteStatus", 0), ("Detach", 0), ("Promote", 0), ("Route", 0)] {
+    for effect in ["WriteStatus", "Detach", "Promote", "Route"] {
         lane.round += 1;
         lane.cluster.settled(SETTLE).await?;
         sleep(AFTERMATH).await;
@@ -228,7 +260,7 @@ async fn a_leader_that_is_stopped_within_a_failover_changes_nothing_when_it_wake
         let promotions = lane.cluster.promotions()?;
         let (index, pid, name) = lane.leader().await?;
         let points = &lane.points[&name];
-        points.stop_before(name_of_effect, nth, pid);
+        points.stop_before(effect, pid);
         let old = lane.cluster.master().await?;
         old.kill(Signal::SIGKILL)?;
         wait_for("the point is reached", SETTLE, async || Ok(points.hit())).await?;
@@ -238,9 +270,9 @@ async fn a_leader_that_is_stopped_within_a_failover_changes_nothing_when_it_wake
         lane.cluster.settled(SETTLE).await?;
         lane.points[&name].release();
         lane.wakes_harmlessly(pid).await?;
-        assert_eq!(lane.cluster.promotions()? - promotions, 1, "before {name_of_effect}");
+        assert_eq!(lane.cluster.promotions()? - promotions, 1, "before {effect}");
         assert_eq!(lane.cluster.missing(&master.ip, &keys).await?, [] as [String; 0]);
-        println!("stopped before {name_of_effect}: one promotion, nothing changed after it woke");
+        println!("stopped before {effect}: one promotion, nothing changed after it woke");
         drop(stale);
         lane.points.remove(&name);
         start_operator(&mut lane.scene, &mut lane.points).await?;
