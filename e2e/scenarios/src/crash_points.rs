@@ -65,7 +65,8 @@ impl CrashPoints {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let socket = std::env::temp_dir().join(format!("crash-points-{}-{number}", std::process::id()));
         let _ = std::fs::remove_file(&socket);
-        let listener = UnixListener::bind(&socket).with_context(|| format!("listen on {}", socket.display()))?;
+        let listener =
+            UnixListener::bind(&socket).with_context(|| format!("listen on {}", socket.display()))?;
         let shared = Arc::new(Mutex::new(Shared::default()));
         let serving = shared.clone();
         let released = watch::Sender::new(false);

@@ -63,7 +63,10 @@ impl Scene {
 
     /// How operators of this scene are started.
     pub fn options(&self) -> Options {
-        Options { namespace: Some(self.namespace.clone()), args: vec!["--log-filter=warn,redis_ha_operator=debug".into()] }
+        Options {
+            namespace: Some(self.namespace.clone()),
+            args: vec!["--log-filter=warn,redis_ha_operator=debug".into()],
+        }
     }
 
     /// A cluster whose servers are restarted at once when they end, with everything in sync.

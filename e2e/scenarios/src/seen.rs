@@ -78,7 +78,8 @@ impl Cluster {
         let plan = status.supervision.and_then(|record| record.plan);
         ensure!(plan.is_none(), "a plan is open: {plan:?}");
         let pods = self.pods().await?;
-        let master = pods.iter().find(|pod| pod.name == recorded).context("the recorded master has no pod")?;
+        let master =
+            pods.iter().find(|pod| pod.name == recorded).context("the recorded master has no pod")?;
         for pod in &pods {
             let info = self.all_info(&pod.ip).await?;
             let field = |name: &str| info.get(name).map(String::as_str).unwrap_or_default();
@@ -116,7 +117,8 @@ impl Cluster {
     /// Waits for an Event with this reason.
     pub async fn is_told(&self, reason: &str, limit: Duration) -> Result<Told> {
         let what = format!("the Event {reason} of {}/{}", self.namespace, self.name);
-        wait_for(&what, limit, async || Ok(self.told().await?.into_iter().find(|told| told.reason == reason))).await
+        wait_for(&what, limit, async || Ok(self.told().await?.into_iter().find(|told| told.reason == reason)))
+            .await
     }
 
     /// Waits until a condition has this status and reason; returns its message.
@@ -124,7 +126,8 @@ impl Cluster {
         let what = format!("{}/{} says {kind}={status} {reason}", self.namespace, self.name);
         wait_for(&what, limit, async || {
             let conditions = self.status().await?.conditions;
-            let found = conditions.into_iter().find(|it| it.type_ == kind).context("no such condition yet")?;
+            let found =
+                conditions.into_iter().find(|it| it.type_ == kind).context("no such condition yet")?;
             ensure!(found.status == status && found.reason == reason, "it says {found:?}");
             Ok(Some(found.message))
         })

@@ -32,7 +32,8 @@ async fn all_refused(who: &str, connection: &mut MultiplexedConnection, commands
         let line = words.join(" ").replace('\n', " ");
         println!("    {line:<58} {}", said.clone().unwrap_or_else(|error| error));
         let error = said.err().with_context(|| format!("{who} may {line}"))?;
-        let by_rights = error.contains("NOPERM") || error.contains("permissions") || error.contains("not allowed");
+        let by_rights =
+            error.contains("NOPERM") || error.contains("permissions") || error.contains("not allowed");
         ensure!(by_rights, "{who}, {line}: refused for another reason: {error}");
     }
     Ok(())
@@ -170,11 +171,14 @@ async fn the_replication_user_can_replicate_and_nothing_else_and_only_from_the_m
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_gets_in_without_a_password() -> Result<()> {
     let scene = Scene::with_operator(World::enter().await?, "anonymous").await?;
-    let cluster = scene.cluster("cache", RedisClusterSpec { replicas: 1, ..RedisClusterSpec::default() }).await?;
+    let cluster =
+        scene.cluster("cache", RedisClusterSpec { replicas: 1, ..RedisClusterSpec::default() }).await?;
     let ip = cluster.master().await?.ip;
     let client = redis::Client::open(format!("redis://{ip}:6379"))?;
     let mut stranger = timeout(Duration::from_secs(2), client.get_multiplexed_async_connection()).await??;
-    for words in [&["PING"][..], &["GET", "key"], &["INFO"], &["REPLICAOF", "NO", "ONE"], &["PSYNC", "?", "-1"]] {
+    for words in
+        [&["PING"][..], &["GET", "key"], &["INFO"], &["REPLICAOF", "NO", "ONE"], &["PSYNC", "?", "-1"]]
+    {
         let error = ask(&mut stranger, words).await.err().context("a stranger got in")?;
         println!("a stranger, {}: {error}", words.join(" "));
         assert!(error.contains("NOAUTH") || error.contains("Authentication required"), "{error}");
@@ -240,7 +244,8 @@ async fn a_server_boots_fenced_and_stays_so_until_it_is_placed() -> Result<()> {
     })
     .await?;
     let mut app = cluster.app(&master.ip).await?;
-    let write = ask(&mut app, &["SET", "key", "value"]).await.err().context("a fenced server took a write")?;
+    let write =
+        ask(&mut app, &["SET", "key", "value"]).await.err().context("a fenced server took a write")?;
     let read = ask(&mut app, &["GET", "key"]).await.err().context("a fenced server answered a read")?;
     println!("fenced: a write gets {write:?}, a read gets {read:?}");
     assert!(write.contains("READONLY") || write.contains("read only"), "{write}");

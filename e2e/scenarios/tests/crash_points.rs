@@ -292,10 +292,12 @@ impl Lane {
 
     /// The process goes on; for some seconds nothing of the cluster changes.
     async fn wakes_harmlessly(&self, pid: i32) -> Result<()> {
-        let before = (self.cluster.one_master(SETTLE).await?, self.cluster.promotions()?, self.record().await?);
+        let before =
+            (self.cluster.one_master(SETTLE).await?, self.cluster.promotions()?, self.record().await?);
         signal(pid, Signal::SIGCONT)?;
         sleep(Duration::from_secs(4)).await;
-        let after = (self.cluster.one_master(SETTLE).await?, self.cluster.promotions()?, self.record().await?);
+        let after =
+            (self.cluster.one_master(SETTLE).await?, self.cluster.promotions()?, self.record().await?);
         ensure!(before == after, "the stale leader changed something: {before:?} -> {after:?}");
         Ok(())
     }

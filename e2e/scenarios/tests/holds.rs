@@ -80,7 +80,10 @@ async fn an_operator_that_sees_nobody_does_nothing() -> Result<()> {
     let said = cluster.says("Held", "True", "BlindSupervisor", Duration::from_secs(25)).await?;
     println!("after {:.1?}: {said}", begun.elapsed());
     sleep(Duration::from_secs(15)).await;
-    assert_eq!((cluster.status().await?.master, cluster.promotions()?), (before.master.clone(), before.promotions));
+    assert_eq!(
+        (cluster.status().await?.master, cluster.promotions()?),
+        (before.master.clone(), before.promotions)
+    );
     write_from(&cluster, replica, &master, "held").await?;
     for pod in &pods {
         scene.world.heal(addresses::OUTER, &pod.ip).await?;
@@ -128,7 +131,10 @@ async fn without_the_api_server_redis_goes_on_and_nothing_changes() -> Result<()
     scene.world.start_api().await?;
     let back = Instant::now();
     scene.operators.leader(SETTLE).await?;
-    println!("{written} writes while it was away; an operator leads {:.1?} after it was back", back.elapsed());
+    println!(
+        "{written} writes while it was away; an operator leads {:.1?} after it was back",
+        back.elapsed()
+    );
     cluster.settled(SETTLE).await?;
     assert_eq!(look(&cluster).await?, before);
     scene.close().await

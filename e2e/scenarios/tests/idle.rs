@@ -29,7 +29,8 @@ fn requests_since(position: u64) -> Result<Counts> {
     for event in audit_since(position)?.into_iter().filter(|event| event.user == USER) {
         // A watch is logged twice: when it begins and when it ends.
         if event.verb != "watch" || event.stage == "ResponseStarted" {
-            *counts.entry(format!("{} {}{}", event.verb, event.resource, event.subresource)).or_default() += 1;
+            *counts.entry(format!("{} {}{}", event.verb, event.resource, event.subresource)).or_default() +=
+                1;
         }
     }
     Ok(counts)
@@ -87,9 +88,13 @@ async fn idle_clusters_cost_the_api_server_nothing() -> Result<()> {
     for number in 0..20 {
         let replicas = if number % 7 == 0 { 3 } else { 1 };
         let spec = RedisClusterSpec { replicas, ..RedisClusterSpec::default() };
-        let cluster =
-            scenarios::cluster::Cluster::create(&scene.world, &scene.namespace, &format!("idle-{number}"), spec)
-                .await?;
+        let cluster = scenarios::cluster::Cluster::create(
+            &scene.world,
+            &scene.namespace,
+            &format!("idle-{number}"),
+            spec,
+        )
+        .await?;
         cluster.settled(SETTLE).await?;
     }
     sleep(FIRST_MINUTE).await;

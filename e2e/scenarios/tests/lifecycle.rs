@@ -130,7 +130,8 @@ async fn a_lost_replica_comes_back_and_the_master_stays() -> Result<()> {
 
     let promotions = cluster.promotions()?;
     let pods = cluster.pods().await?;
-    let other = pods.iter().find(|pod| pod.name != master.name && pod.name != name).context("another replica")?;
+    let other =
+        pods.iter().find(|pod| pod.name != master.name && pod.name != name).context("another replica")?;
     for (to, port, what) in
         [(other.ip.as_str(), "6379", "pointed at a replica"), ("127.0.0.1", "1", "pointed at nobody")]
     {
@@ -150,7 +151,8 @@ async fn a_lost_replica_comes_back_and_the_master_stays() -> Result<()> {
     })
     .await?;
     healed("made master by hand").await?;
-    let gone = redis::cmd("PING").query_async::<()>(&mut client).await.err().context("its client was kept")?;
+    let gone =
+        redis::cmd("PING").query_async::<()>(&mut client).await.err().context("its client was kept")?;
     println!("a client of the second master: {gone}");
     assert!(gone.is_io_error() || gone.is_connection_dropped(), "{gone}");
     println!("{:?}", cluster.is_told("OldMasterDemoted", SETTLE).await?);
@@ -289,7 +291,11 @@ async fn all_processes_killed_at_once_end_writable_or_in_a_hold_that_says_why() 
             Ok(held.filter(|_| steady).map(|held| Some(format!("{}: {}", held.reason, held.message))))
         })
         .await?;
-        println!("{persistence:?}: after {:.1?}: {}", killed.elapsed(), held.as_deref().unwrap_or("writable"));
+        println!(
+            "{persistence:?}: after {:.1?}: {}",
+            killed.elapsed(),
+            held.as_deref().unwrap_or("writable")
+        );
         if held.is_none() {
             cluster.settled(SETTLE).await?;
             let master = cluster.one_master(SETTLE).await?;
@@ -385,7 +391,8 @@ async fn an_isolated_master_stops_taking_writes_is_replaced_and_its_clients_are_
     scene.world.heal(addresses::OUTER, &old.ip).await?;
     cluster.settled(SETTLE).await?;
     let master = cluster.one_master(SETTLE).await?;
-    let gone = redis::cmd("PING").query_async::<()>(&mut client).await.err().context("its client was kept")?;
+    let gone =
+        redis::cmd("PING").query_async::<()>(&mut client).await.err().context("its client was kept")?;
     println!("a client of the old master: {gone}");
     assert!(gone.is_io_error() || gone.is_connection_dropped(), "{gone}");
     assert_eq!(cluster.promotions()?, promotions + 1);

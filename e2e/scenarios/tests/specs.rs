@@ -162,7 +162,8 @@ async fn cluster_says_spec_invalid(cluster: &Cluster) -> Result<String> {
 
 async fn touch(cluster: &Cluster) -> Result<()> {
     let api: Api<RedisCluster> = Api::namespaced(cluster.world.client(), &cluster.namespace);
-    let patch = Patch::Merge(json!({"metadata": {"annotations": {"touched": audit_position()?.to_string()}}}));
+    let patch =
+        Patch::Merge(json!({"metadata": {"annotations": {"touched": audit_position()?.to_string()}}}));
     api.patch(&cluster.name, &PatchParams::default(), &patch).await?;
     Ok(())
 }
@@ -172,7 +173,8 @@ async fn a_foreign_object_with_one_of_our_names_is_never_taken_over() -> Result<
     let scene = Scene::with_operator(World::enter().await?, "foreign").await?;
     let configs: Api<ConfigMap> = Api::namespaced(scene.world.client(), &scene.namespace);
     let services: Api<Service> = Api::namespaced(scene.world.client(), &scene.namespace);
-    let config = serde_json::from_value(json!({"metadata": {"name": "cache-config"}, "data": {"mine": "yes"}}))?;
+    let config =
+        serde_json::from_value(json!({"metadata": {"name": "cache-config"}, "data": {"mine": "yes"}}))?;
     let service = serde_json::from_value(
         json!({"metadata": {"name": "cache"}, "spec": {"ports": [{"port": 80}], "selector": {"mine": "yes"}}}),
     )?;
@@ -185,7 +187,10 @@ async fn a_foreign_object_with_one_of_our_names_is_never_taken_over() -> Result<
     println!("condition: {said}\nEvent: {told:?}");
     assert!(told.warning && said.contains("cache-config"), "{said}");
     sleep(Duration::from_secs(3)).await;
-    assert_eq!(configs.get("cache-config").await?.metadata.resource_version, config.metadata.resource_version);
+    assert_eq!(
+        configs.get("cache-config").await?.metadata.resource_version,
+        config.metadata.resource_version
+    );
     assert_eq!(services.get("cache").await?.metadata.resource_version, service.metadata.resource_version);
 
     configs.delete("cache-config", &DeleteParams::default()).await?;
@@ -224,7 +229,8 @@ async fn a_malformed_stored_object_stops_neither_the_watch_nor_other_clusters() 
         }
         good.settled(SETTLE).await?;
         let name = if fresh { "after" } else { "before" };
-        let created = scene.cluster(name, RedisClusterSpec { replicas: 1, ..RedisClusterSpec::default() }).await?;
+        let created =
+            scene.cluster(name, RedisClusterSpec { replicas: 1, ..RedisClusterSpec::default() }).await?;
         created.delete().await?;
         let old = good.master().await?;
         old.kill(Signal::SIGKILL)?;
@@ -283,7 +289,11 @@ async fn drift_is_repaired_and_nothing_is_written_when_nothing_differs() -> Resu
         Ok(Some(()))
     })
     .await?;
-    assert_eq!(cluster.secret("cache-auth", "password").await?, password, "the application's password is the same again");
+    assert_eq!(
+        cluster.secret("cache-auth", "password").await?,
+        password,
+        "the application's password is the same again"
+    );
     cluster.settled(SETTLE).await?;
     println!("Service, ConfigMap, Secret and StatefulSet repaired");
 

@@ -10,8 +10,14 @@ use tokio::time::sleep;
 use world::{Signal, World};
 
 /// The steps of a failover after a certain death, as they are told.
-const STORY: [&str; 6] =
-    ["MasterSuspected", "FailoverStarted", "ReplicaSelected", "MasterPromoted", "Rerouted", "FailoverCompleted"];
+const STORY: [&str; 6] = [
+    "MasterSuspected",
+    "FailoverStarted",
+    "ReplicaSelected",
+    "MasterPromoted",
+    "Rerouted",
+    "FailoverCompleted",
+];
 
 async fn kubectl(args: &[&str]) -> Result<String> {
     let output = Command::new("kubectl").args(args).output().await.context("run kubectl")?;
@@ -57,7 +63,8 @@ async fn a_failover_is_told_as_a_story() -> Result<()> {
     in_order("Events", &reasons, &["ReplicaSelected", "Rerouted", "FailoverCompleted"])?;
     let completed = told.iter().find(|told| told.reason == "FailoverCompleted").context("completed")?;
     for stage in ["confirmed", "recorded", "chosen", "promoted", "routed", "healed"] {
-        let duration = completed.note.split(&format!(" {stage} ")).nth(1).and_then(|rest| rest.split(' ').next());
+        let duration =
+            completed.note.split(&format!(" {stage} ")).nth(1).and_then(|rest| rest.split(' ').next());
         let duration = duration.with_context(|| format!("no duration of {stage}: {}", completed.note))?;
         duration.parse::<u64>().with_context(|| format!("{stage}: {}", completed.note))?;
     }
