@@ -3,7 +3,6 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use futures::future::{BoxFuture, FutureExt, join_all};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
@@ -14,6 +13,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as start_watch};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 
 use super::Guarded;
 use crate::api::{RedisCluster, names};
@@ -29,7 +29,16 @@ pub struct Caches {
     pub services: Store<Service>,
     pub config_maps: Store<ConfigMap>,
     pub secrets: Store<Secret>,
+    pub lists: Lists,
 }
+
+/// How many watches have listed their objects once. A store's own readiness will not do: it wakes only whoever asked
+/// last, and here passes look while others wait.
+#[derive(Clone, Default)]
+pub struct Lists(watch::Sender<usize>);
+
+/// Fields of [`Streams`].
+const WATCHES: usize = 5;
 
 /// The watches that fill the caches; they must be polled.
 pub struct Streams {
@@ -46,13 +55,14 @@ type Touched<K> = BoxStream<'static, watcher::Result<K>>;
 pub fn watch(client: &Client, namespace: Option<&str>) -> (Caches, Streams) {
     let everything = watcher::Config::default().timeout(WATCH_SECONDS);
     let ours = everything.clone().labels(names::CLUSTER_LABEL);
-    let (clusters, cluster_events) = reflect(api(client, namespace), everything);
-    let (stateful_sets, stateful_set_events) = reflect(api(client, namespace), ours.clone());
-    let (services, service_events) = reflect(api(client, namespace), ours.clone());
-    let (config_maps, config_map_events) = reflect(api(client, namespace), ours.clone());
-    let (secrets, secret_events) = reflect(api(client, namespace), ours);
+    let lists = Lists::default();
+    let (clusters, cluster_events) = reflect(api(client, namespace), everything, &lists);
+    let (stateful_sets, stateful_set_events) = reflect(api(client, namespace), ours.clone(), &lists);
+    let (services, service_events) = reflect(api(client, namespace), ours.clone(), &lists);
+    let (config_maps, config_map_events) = reflect(api(client, namespace), ours.clone(), &lists);
+    let (secrets, secret_events) = reflect(api(client, namespace), ours, &lists);
     (
-        Caches { clusters, stateful_sets, services, config_maps, secrets },
+        Caches { clusters, stateful_sets, services, config_maps, secrets, lists },
         Streams {
             clusters: cluster_events.boxed(),
             stateful_sets: stateful_set_events.touched_objects().boxed(),
@@ -76,6 +86,7 @@ where
 fn reflect<K>(
     api: Api<K>,
     config: watcher::Config,
+    lists: &Lists,
 ) -> (Store<K>, impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static)
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
@@ -85,7 +96,8 @@ where
         .default_backoff()
         // Half of an object's memory, and never read.
         .modify(|object| object.meta_mut().managed_fields = None)
-        .reflect(writer);
+        .reflect(writer)
+        .inspect(lists.one_more());
     (reader, events)
 }
 
@@ -151,24 +163,55 @@ impl Caches {
 
     /// Whether each watch has listed its objects once. Before that, absent means unknown.
     pub fn are_filled(&self) -> bool {
-        self.each_filled().into_iter().all(|filled| filled.now_or_never().is_some())
+        self.lists.are_complete()
     }
 
     /// Returns once [`Caches::are_filled`].
     pub async fn filled(&self) {
-        join_all(self.each_filled()).await;
-    }
-
-    fn each_filled(&self) -> [BoxFuture<'_, ()>; 5] {
-        let Self { clusters, stateful_sets, services, config_maps, secrets } = self;
-        [ready(clusters), ready(stateful_sets), ready(services), ready(config_maps), ready(secrets)]
+        self.lists.completed().await;
     }
 }
 
-fn ready<K>(store: &Store<K>) -> BoxFuture<'_, ()>
-where
-    K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
-{
-    // An error means that the watch was dropped: the process is ending.
-    store.wait_until_ready().map(|_| ()).boxed()
+impl Lists {
+    /// For one watch: notes the end of its first list.
+    pub fn one_more<K>(&self) -> impl FnMut(&watcher::Result<Event<K>>) + Send + use<K> {
+        let mut listing = Some(self.clone());
+        move |event| {
+            if matches!(event, Ok(Event::InitDone))
+                && let Some(lists) = listing.take()
+            {
+                lists.0.send_modify(|count| *count += 1);
+            }
+        }
+    }
+
+    fn are_complete(&self) -> bool {
+        *self.0.borrow() >= WATCHES
+    }
+
+    async fn completed(&self) {
+        // Cannot fail: the sender is ours.
+        let _ = self.0.subscribe().wait_for(|count| *count >= WATCHES).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_looks_does_not_take_the_wake_up_of_whoever_waits() {
+        let lists = Lists::default();
+        let mut watches: Vec<_> = (0..WATCHES).map(|_| lists.one_more::<Secret>()).collect();
+        let waiting = lists.clone();
+        let waiting = tokio::spawn(async move { waiting.completed().await });
+        tokio::task::yield_now().await;
+        for watch in &mut watches {
+            assert!(!lists.are_complete());
+            watch(&Ok(Event::InitDone));
+            watch(&Ok(Event::InitDone)); // a list after a gap is no first one
+        }
+        assert!(lists.are_complete());
+        tokio::time::timeout(std::time::Duration::from_secs(5), waiting).await.unwrap().unwrap();
+    }
 }

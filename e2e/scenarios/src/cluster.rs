@@ -90,9 +90,9 @@ impl Cluster {
         Ok(pods)
     }
 
-    /// Password of the application.
+    /// Password of the application, wherever it comes from.
     pub async fn password(&self) -> Result<String> {
-        self.secret(&format!("{}-auth", self.name), "password").await
+        self.secret(&format!("{}-server", self.name), "application-password").await
     }
 
     /// A value of a Secret of this namespace.

@@ -3,6 +3,10 @@
 
 pub mod bench;
 pub mod cluster;
+pub mod confirmed;
+pub mod crash_points;
 pub mod judge;
 pub mod operator;
+pub mod scene;
+pub mod seen;
 pub mod writer;

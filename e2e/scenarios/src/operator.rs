@@ -106,13 +106,17 @@ impl Operators {
         Ok(())
     }
 
+    /// Who holds the lease, as it is written there; empty: nobody.
+    pub async fn holder(&self) -> Result<String> {
+        let leases: Api<Lease> = Api::namespaced(self.world.client(), NAMESPACE);
+        let lease = leases.get_opt(&self.lease).await?;
+        Ok(lease.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity).unwrap_or_default())
+    }
+
     /// Index of the operator that holds the lease.
     pub async fn leader(&self, limit: Duration) -> Result<usize> {
-        let leases: Api<Lease> = Api::namespaced(self.world.client(), NAMESPACE);
         wait_for("one of the operators holds the lease", limit, async || {
-            let lease = leases.get_opt(&self.lease).await?;
-            let holder =
-                lease.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity).unwrap_or_default();
+            let holder = self.holder().await?;
             Ok(self.running.iter().position(|operator| {
                 operator.process.pid().is_some() && holder.starts_with(&format!("{}_", operator.pod_name))
             }))

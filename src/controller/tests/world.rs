@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::api::names;
 use crate::controller::apply::Error;
-use crate::controller::caches::Caches;
+use crate::controller::caches::{Caches, Lists};
 use crate::controller::memory::Memory;
 use crate::controller::{Announce, Context, Guarded, Handover, Room, reconcile};
 use crate::supervisor::{ClusterInput, ClusterKey};
@@ -115,7 +115,11 @@ impl World {
             services: service_store,
             config_maps: config_map_store,
             secrets: secret_store,
+            lists: Lists::default(),
         };
+        for _ in 0..5 {
+            caches.lists.one_more::<Guarded>()(&Ok(Event::InitDone));
+        }
         let room = Arc::new(Room { ctx, caches, memory: Memory::default() });
         let mut world =
             Self { server, heard, leading, room, clusters, stateful_sets, services, config_maps, secrets };

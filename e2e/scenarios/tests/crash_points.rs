@@ -1,0 +1,312 @@
+//! The leader ends at each point of a failover in turn, and another operator carries on.
+//!
+//! `CRASH_REPEATS` repeats all points, `CRASH_LANES` is the number of clusters at work at the same time.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use futures::future::{try_join, try_join_all};
+use redis_ha_operator::api::RedisClusterSpec;
+use scenarios::cluster::Cluster;
+use scenarios::confirmed::Confirming;
+use scenarios::crash_points::{At, CrashPoints, Trap, When};
+use scenarios::scene::{SETTLE, Scene};
+use tokio::time::sleep;
+use world::{Signal, World, wait_for};
+
+/// The old master of every other point stays away this long.
+const AWAY: Duration = Duration::from_secs(20);
+
+/// Labels are written up to a second after everything else.
+const AFTERMATH: Duration = Duration::from_millis(2500);
+
+/// An effect of a failover, and the side of it on which the leader ends.
+#[derive(Clone, Debug, PartialEq)]
+struct Point {
+    name: String,
+    /// Of the effects of this name, from 0.
+    nth: usize,
+    when: When,
+    /// The old master stays away for a while, or comes back at once.
+    away: bool,
+}
+
+impl std::fmt::Display for Point {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { name, nth, when, away } = self;
+        let master = if *away { "away" } else { "back at once" };
+        write!(f, "{when:?} {name} {nth}, old master {master}")
+    }
+}
+
+/// Each of these effects twice: the leader ends before it, and after it.
+fn points(effects: &[String]) -> Vec<Point> {
+    let mut points = Vec::new();
+    for (number, name) in effects.iter().enumerate() {
+        let nth = effects.iter().take(number).filter(|other| *other == name).count();
+        for when in [When::Before, When::After] {
+            points.push(Point { name: name.clone(), nth, when, away: number % 2 == 0 });
+        }
+    }
+    points
+}
+
+/// A cluster, and operators that can be ended at any effect.
+struct Lane {
+    scene: Scene,
+    cluster: Cluster,
+    points: HashMap<String, CrashPoints>,
+    round: u32,
+}
+
+/// What one failover came to.
+struct Ended {
+    /// Whether the leader was killed.
+    hit: bool,
+    effects: Vec<String>,
+    confirmed: usize,
+    took: Duration,
+}
+
+impl Lane {
+    async fn open(world: World) -> Result<Self> {
+        let mut scene = Scene::open(world, "crash").await?;
+        let mut points = HashMap::new();
+        start_operator(&mut scene, &mut points).await?;
+        scene.operators.leader(SETTLE).await?;
+        start_operator(&mut scene, &mut points).await?;
+        let cluster = scene.cluster("cache", RedisClusterSpec::default()).await?;
+        Ok(Self { scene, cluster, points, round: 0 })
+    }
+
+    async fn leader(&mut self) -> Result<(usize, i32, String)> {
+        let index = self.scene.operators.leader(SETTLE).await?;
+        let operator = self.scene.operators.all().get(index).context("the leader runs")?;
+        Ok((index, operator.process.pid().context("the leader runs")?, operator.pod_name.clone()))
+    }
+
+    /// Kills the master, and the leader at this point of the failover; then judges what came out of it.
+    async fn fail_over(&mut self, point: Option<&Point>) -> Result<Ended> {
+        self.round += 1;
+        self.cluster.settled(SETTLE).await?;
+        sleep(AFTERMATH).await;
+        let addresses = self.cluster.pods().await?.into_iter().map(|pod| pod.ip).collect();
+        let prefix = format!("round-{}", self.round);
+        let mut keys = self.cluster.write_confirmed(&prefix, 100, 2).await?;
+        let writer = Confirming::start(&format!("{prefix}-w"), addresses, self.cluster.password().await?);
+        sleep(Duration::from_millis(200)).await;
+        let promotions = self.cluster.promotions()?;
+        let (index, pid, name) = self.leader().await?;
+        let points = &self.points[&name];
+        let away = point.is_some_and(|point| point.away);
+        let old = self.cluster.master().await?;
+        let delay = if away { AWAY } else { Duration::ZERO };
+        self.cluster.world.set_restart_delay(&old.namespace, &old.name, Some(delay))?;
+        match point {
+            Some(Point { name, nth, when, .. }) => {
+                let at = At { name: name.clone(), nth: *nth };
+                points.set(Trap { at, when: *when, signal: Signal::SIGKILL, pid });
+            }
+            None => points.count(),
+        }
+        let killed = Instant::now();
+        old.kill(Signal::SIGKILL)?;
+        let hit = self.hit_or_done(points, &old.name).await?;
+        let effects = points.effects();
+        if hit {
+            self.scene.operators.kill(index).await?;
+            self.points.remove(&name);
+        }
+        let master = self.cluster.one_master(SETTLE).await?;
+        self.cluster.settled(SETTLE).await?;
+        let took = killed.elapsed();
+        ensure!(master.name != old.name, "{} is master again", old.name);
+        let promoted = self.cluster.promotions()? - promotions;
+        ensure!(promoted == 1, "{promoted} promotions");
+        keys.extend(writer.keys());
+        drop(writer);
+        let missing = self.cluster.missing(&master.ip, &keys).await?;
+        ensure!(missing.is_empty(), "{} of {} confirmed keys are lost", missing.len(), keys.len());
+        while self.scene.operators.all().len() < 2 {
+            start_operator(&mut self.scene, &mut self.points).await?;
+        }
+        Ok(Ended { hit, effects, confirmed: keys.len(), took })
+    }
+
+    /// Waits for the point; `false` when the failover was over without it.
+    async fn hit_or_done(&self, points: &CrashPoints, old: &str) -> Result<bool> {
+        let over = wait_for("the point or the end of the failover", SETTLE, async || {
+            if points.hit().is_some() {
+                return Ok(Some(false));
+            }
+            let status = self.cluster.status().await?;
+            let is = |kind: &str| status.conditions.iter().any(|it| it.type_ == kind && it.status == "True");
+            let ready = is("FailoverReady") && is("ReplicationHealthy");
+            Ok((status.master.as_deref() != Some(old) && ready).then_some(true))
+        })
+        .await?;
+        if over {
+            sleep(AFTERMATH).await;
+        }
+        Ok(points.hit().is_some())
+    }
+}
+
+async fn start_operator(scene: &mut Scene, points: &mut HashMap<String, CrashPoints>) -> Result<()> {
+    let asked = CrashPoints::listen()?;
+    let mut options = scene.options();
+    options.args.push(asked.argument().into());
+    let name = scene.operators.start(&options).await?.pod_name.clone();
+    points.insert(name, asked);
+    Ok(())
+}
+
+fn number_from_env(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_killed_at_any_point_of_a_failover_leaves_one_master_and_all_data() -> Result<()> {
+    let world = World::enter_alone().await?;
+    let mut first = Lane::open(world.clone()).await?;
+    let undisturbed = first.fail_over(None).await.context("undisturbed")?;
+    let count = undisturbed.effects.len();
+    println!("{count} effects in {:?}: {}", undisturbed.took, undisturbed.effects.join(" "));
+    ensure!(count >= 8, "a failover has more effects than that");
+    let each = points(&undisturbed.effects);
+    let mut queue = VecDeque::new();
+    for _ in 0..number_from_env("CRASH_REPEATS", 1) {
+        queue.extend(each.iter().cloned());
+    }
+    let wanted = queue.len();
+    let begun = Instant::now();
+    let queue = Mutex::new(queue);
+    let lanes = number_from_env("CRASH_LANES", 6).max(1);
+    let others = (1..lanes).map(|_| async { work(Lane::open(world.clone()).await?, &queue).await });
+    let (done, more) = try_join(work(first, &queue), try_join_all(others)).await?;
+    let reached: Vec<Point> = more.into_iter().flatten().chain(done).collect();
+    println!(
+        "{} of {wanted} points reached in {:.0?}: one master each, nothing lost",
+        reached.len(),
+        begun.elapsed()
+    );
+    // How often an effect is repeated differs from run to run; the first one of each kind is always there.
+    for point in each.iter().filter(|point| point.nth == 0) {
+        ensure!(reached.contains(point), "never reached: {point}");
+    }
+    Ok(())
+}
+
+/// Takes point after point; those that were reached.
+async fn work(mut lane: Lane, queue: &Mutex<VecDeque<Point>>) -> Result<Vec<Point>> {
+    let mut reached = Vec::new();
+    loop {
+        let next = queue.lock().ok().and_then(|mut queue| queue.pop_front());
+        let Some(point) = next else { break };
+        let ended = lane.fail_over(Some(&point)).await;
+        let ended = ended.with_context(|| format!("{}: {point}", lane.scene.namespace))?;
+        let hit = if ended.hit { "" } else { " (not reached)" };
+        println!("{point}{hit}: {} keys kept, {:.1?}", ended.confirmed, ended.took);
+        reached.extend(ended.hit.then_some(point));
+    }
+    lane.scene.close().await?;
+    Ok(reached)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_asked_to_end_hands_over_at_once() -> Result<()> {
+    let mut lane = Lane::open(World::enter().await?).await?;
+    let (index, _, name) = lane.leader().await?;
+    let asked = Instant::now();
+    let code = lane.scene.operators.terminate(index).await?;
+    let ended = asked.elapsed();
+    lane.points.remove(&name);
+    lane.leader().await?;
+    let led = asked.elapsed();
+    println!("SIGTERM: ended with code {code} after {ended:.1?}, another leads after {led:.1?}");
+    assert_eq!(code, 0);
+    // A lease that was not given back lasts 8 s.
+    assert!(led < Duration::from_secs(5), "{led:?}");
+    let ended = lane.fail_over(None).await?;
+    println!("a failover by the new leader: {:.1?}", ended.took);
+    lane.scene.close().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_slept_through_a_failover_changes_nothing_when_it_wakes() -> Result<()> {
+    let mut lane = Lane::open(World::enter().await?).await?;
+    let (_, pid, name) = lane.leader().await?;
+    signal(pid, Signal::SIGSTOP)?;
+    lane.wait_for_another(&name).await?;
+    let stale = lane.scene.operators.all().iter().position(|it| it.pod_name == name).context("it exists")?;
+    let stale = lane.scene.operators.all().swap_remove(stale);
+    lane.fail_over(None).await?;
+    lane.wakes_harmlessly(pid).await?;
+    drop(stale);
+    lane.scene.close().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_stopped_within_a_failover_changes_nothing_when_it_wakes() -> Result<()> {
+    let mut lane = Lane::open(World::enter().await?).await?;
+    // Before the plan is on record, before the replicas are cut, before the promotion, before the route.
+    for effect in ["WriteStatus", "Detach", "Promote", "Route"] {
+        lane.round += 1;
+        lane.cluster.settled(SETTLE).await?;
+        sleep(AFTERMATH).await;
+        let keys = lane.cluster.write_confirmed(&format!("stopped-{}", lane.round), 100, 2).await?;
+        let promotions = lane.cluster.promotions()?;
+        let (index, pid, name) = lane.leader().await?;
+        let points = &lane.points[&name];
+        points.stop_before(effect, pid);
+        let old = lane.cluster.master().await?;
+        old.kill(Signal::SIGKILL)?;
+        wait_for("the point is reached", SETTLE, async || Ok(points.hit())).await?;
+        lane.wait_for_another(&name).await?;
+        let stale = lane.scene.operators.all().swap_remove(index);
+        let master = lane.cluster.one_master(SETTLE).await?;
+        lane.cluster.settled(SETTLE).await?;
+        lane.points[&name].release();
+        lane.wakes_harmlessly(pid).await?;
+        assert_eq!(lane.cluster.promotions()? - promotions, 1, "before {effect}");
+        assert_eq!(lane.cluster.missing(&master.ip, &keys).await?, [] as [String; 0]);
+        println!("stopped before {effect}: one promotion, nothing changed after it woke");
+        drop(stale);
+        lane.points.remove(&name);
+        start_operator(&mut lane.scene, &mut lane.points).await?;
+    }
+    lane.scene.close().await
+}
+
+impl Lane {
+    /// Waits until an operator of another name leads.
+    async fn wait_for_another(&self, name: &str) -> Result<()> {
+        wait_for("another operator leads", SETTLE, async || {
+            let leader = self.scene.operators.holder().await?;
+            Ok((!leader.is_empty() && !leader.starts_with(&format!("{name}_"))).then_some(()))
+        })
+        .await
+    }
+
+    /// The process goes on; for some seconds nothing of the cluster changes.
+    async fn wakes_harmlessly(&self, pid: i32) -> Result<()> {
+        let before =
+            (self.cluster.one_master(SETTLE).await?, self.cluster.promotions()?, self.record().await?);
+        signal(pid, Signal::SIGCONT)?;
+        sleep(Duration::from_secs(4)).await;
+        let after =
+            (self.cluster.one_master(SETTLE).await?, self.cluster.promotions()?, self.record().await?);
+        ensure!(before == after, "the stale leader changed something: {before:?} -> {after:?}");
+        Ok(())
+    }
+
+    async fn record(&self) -> Result<String> {
+        Ok(serde_json::to_string(&self.cluster.status().await?.supervision)?)
+    }
+}
+
+fn signal(pid: i32, signal: Signal) -> Result<()> {
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).context("send a signal to an operator")
+}
