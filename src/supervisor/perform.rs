@@ -23,6 +23,8 @@ use crate::redis::link::{Dialler, Report, Target, address};
 const API_DEADLINE: Duration = Duration::from_secs(3);
 /// Pause before a failed read of the object is tried again.
 const READ_AGAIN: Duration = Duration::from_secs(1);
+/// Labels and Events give way: beside a failover's own writes they would only slow these down.
+const LATER: Duration = Duration::from_millis(250);
 /// More changes than that are never under way.
 const MOST_CHANGES: u32 = 1 << 20;
 
@@ -140,7 +142,7 @@ impl Performer {
             }
             Effect::Label { pod, uid, role } => {
                 let (labelled, name) = (self.cluster.label_pod(pod, uid, role), self.name.clone());
-                self.write("Label", labelled, move |outcome| {
+                self.write("Label", later(labelled), move |outcome| {
                     not_important(&name, "the role label", &outcome)
                 });
             }
@@ -243,7 +245,7 @@ impl Performer {
         }
         if self.term().is_some() {
             let (told, name) = (self.cluster.tell(notice), self.name.clone());
-            self.ask(async move { not_important(&name, "the Event", &within(told).await) });
+            self.ask(async move { not_important(&name, "the Event", &within(later(told)).await) });
         }
     }
 
@@ -308,6 +310,11 @@ fn standing(leadership: &dyn Leadership, stopping: &AtomicBool) -> Standing {
 
 async fn within(written: impl Future<Output = WriteOutcome>) -> WriteOutcome {
     timeout(API_DEADLINE, written).await.unwrap_or_else(|_| WriteOutcome::Unknown("no answer in time".into()))
+}
+
+async fn later<T>(done: impl Future<Output = T>) -> T {
+    tokio::time::sleep(LATER).await;
+    done.await
 }
 
 /// Nothing depends on labels and Events: a failure is only said.

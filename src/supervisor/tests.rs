@@ -118,6 +118,10 @@ async fn each_write_comes_back_with_its_ticket() {
     stage.perform(Effect::Tell(notice));
     stage.perform(Effect::Label { pod: "cache-0".into(), uid: "pod-0".into(), role: Some("master") });
     stage.silence().await;
+    let early = stage.world.asked();
+    let gives_way = |asked: &String| asked.starts_with("tell") || asked.starts_with("label");
+    assert!(!early.iter().any(gives_way), "an Event or a label was in the way of what is urgent: {early:?}");
+    tokio::time::sleep(Duration::from_millis(500)).await;
     let asked = stage.world.asked();
     for wanted in ["status 1", "route None 4", "tell Held", "label cache-0 Some(\"master\")"] {
         assert!(asked.contains(&wanted.to_owned()), "{wanted}: {asked:?}");
