@@ -1,4 +1,4 @@
-//! Operators as processes with the rights of their ServiceAccount.
+//! Operators as processes with the rights of their `ServiceAccount`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,9 +9,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use world::{Process, Signal, World, wait_for};
 
-/// Namespace of the operators, their ServiceAccount and their Lease.
+/// Namespace of the operators, their `ServiceAccount` and their Lease.
 pub const NAMESPACE: &str = "redis-ha-system";
-/// Name of the ServiceAccount, and of the Lease.
+/// Name of the `ServiceAccount`, and of the Lease.
 pub const NAME: &str = "redis-ha-operator";
 /// The user that the API server sees.
 pub const USER: &str = "system:serviceaccount:redis-ha-system:redis-ha-operator";
