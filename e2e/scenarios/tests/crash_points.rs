@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use futures::future::{try_join, try_join_all};
@@ -13,7 +13,7 @@ use scenarios::cluster::Cluster;
 use scenarios::confirmed::Confirming;
 use scenarios::crash_points::{At, CrashPoints, Trap, When};
 use scenarios::scene::{SETTLE, Scene};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use world::{Signal, World, wait_for};
 
 /// The old master of every other point stays away this long.
@@ -164,7 +164,7 @@ async fn start_operator(scene: &mut Scene, points: &mut HashMap<String, CrashPoi
 }
 
 fn number_from_env(name: &str, default: usize) -> usize {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    std::env::var_os(name).and_then(|text| text.to_str()?.parse().ok()).unwrap_or(default)
 }
 
 #[tokio::test(flavor = "multi_thread")]

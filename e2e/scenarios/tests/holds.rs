@@ -1,12 +1,12 @@
 //! Situations in which nothing may be done, and why not must be said; and what follows when they end.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use redis_ha_operator::api::RedisClusterSpec;
 use scenarios::cluster::Cluster;
 use scenarios::scene::{SETTLE, Scene};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use world::{PodHandle, Signal, World, addresses, wait_for};
 
 /// What a hold must leave alone.

@@ -3,13 +3,13 @@
 //! `IDLE_SECONDS` is how long is looked at.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use redis_ha_operator::api::RedisClusterSpec;
 use scenarios::operator::USER;
 use scenarios::scene::{SETTLE, Scene};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use world::{World, audit_position, audit_since};
 
 /// The first minute may be busy.
@@ -75,7 +75,7 @@ fn nothing_else(counts: &Counts) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_clusters_cost_the_api_server_nothing() -> Result<()> {
-    let seconds = std::env::var("IDLE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(30);
+    let seconds = std::env::var_os("IDLE_SECONDS").and_then(|text| text.to_str()?.parse().ok()).unwrap_or(30);
     let window = Duration::from_secs(seconds);
     let scene = Scene::with_operators(World::enter_alone().await?, "idle").await?;
     let one = scene.cluster("cache", RedisClusterSpec::default()).await?;

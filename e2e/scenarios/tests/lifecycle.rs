@@ -1,6 +1,6 @@
 //! Pods and processes come and go, one by one and all at once; and the object itself.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -13,7 +13,7 @@ use redis_ha_operator::api::spec::Persistence;
 use scenarios::cluster::Cluster;
 use scenarios::confirmed::Confirming;
 use scenarios::scene::{SETTLE, Scene};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use world::{PodHandle, Signal, World, addresses, wait_for};
 
 fn spec(replicas: i32, persistence: Persistence) -> RedisClusterSpec {

@@ -52,7 +52,7 @@ async fn a_failover_is_told_as_a_story() -> Result<()> {
     println!("$ kubectl get rdc\n{}", kubectl(&["get", "rdc", "-n", namespace]).await?);
     let described = kubectl(&["describe", "rdc", "cache", "-n", namespace]).await?;
     println!("$ kubectl describe rdc cache\n{described}");
-    in_order("kubectl describe", &[described.clone()], &["FailoverCompleted"])?;
+    in_order("kubectl describe", std::slice::from_ref(&described), &["FailoverCompleted"])?;
 
     let told = cluster.told().await?;
     let reasons: Vec<String> = told.iter().map(|told| told.reason.clone()).collect();
