@@ -47,6 +47,8 @@ pub struct Kills {
     pub service: Tally,
     /// Acknowledged writes that the last master does not have.
     pub missing_at_the_end: usize,
+    /// What one small write to the API server took, before each kill.
+    pub api_writes: Vec<Duration>,
     pub machine: String,
 }
 
@@ -65,9 +67,10 @@ pub async fn run(stage: &Stage, count: usize, quiet: Duration) -> Result<Kills> 
     let direct = Writer::start(Target::AnyOf(addresses), load("direct"));
     let service = Writer::start(Target::Service(cluster.service_ip().await?), load("service"));
     let ticks = Ticks::now()?;
-    let mut kills = Vec::new();
+    let (mut kills, mut api_writes) = (Vec::new(), Vec::new());
     for delay in RESTART_DELAYS.into_iter().cycle().take(count) {
         stage.quiet(quiet).await?;
+        api_writes.push(stage.api_write().await?);
         let kill = kill(stage, &direct, &service, delay).await?;
         eprintln!(
             "kill {:>3}: restart after {:>4} ms, direct {}, Service {}, lost {}",
@@ -83,7 +86,7 @@ pub async fn run(stage: &Stage, count: usize, quiet: Duration) -> Result<Kills> 
     let ((direct, mut keys), (service, more)) = (direct.stop(), service.stop());
     keys.extend(more);
     let missing_at_the_end = cluster.missing(&cluster.master().await?.ip, &keys).await?.len();
-    Ok(Kills { kills, direct, service, missing_at_the_end, machine })
+    Ok(Kills { kills, direct, service, missing_at_the_end, api_writes, machine })
 }
 
 async fn kill(stage: &Stage, direct: &Writer, service: &Writer, delay: Duration) -> Result<Kill> {
@@ -153,6 +156,7 @@ impl Kills {
         let all = |of: fn(&Kill) -> Duration| self.kills.iter().map(of).collect::<Vec<_>>();
         text.push_str(&figures::row("kill to first write, direct", &all(|kill| kill.direct)));
         text.push_str(&figures::row("kill to first write, through the Service", &all(|kill| kill.service)));
+        text.push_str(&figures::row("yardstick: one small write to the API server", &self.api_writes));
         for delay in RESTART_DELAYS {
             let kills = || self.kills.iter().filter(|kill| kill.restart_delay == delay);
             let after = format!("restart after {} ms", delay.as_millis());

@@ -8,9 +8,14 @@ pub mod restarts;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::jiff::Timestamp;
 use kube::Api;
+use kube::api::{Patch, PatchParams};
 use redis_ha_operator::api::RedisClusterSpec;
+use serde_json::json;
+use tokio::time::Instant;
 use world::World;
 
 use crate::cluster::Cluster;
@@ -54,6 +59,18 @@ impl Stage {
                 return Ok(());
             }
         }
+    }
+
+    /// How long one small write to the API server takes now: what each recorded step costs at least.
+    pub async fn api_write(&self) -> Result<Duration> {
+        let api: Api<ConfigMap> = Api::namespaced(self.cluster.world.client(), &self.cluster.namespace);
+        let value = Timestamp::now().as_nanosecond().to_string();
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"written": value},
+            "metadata": {"name": "yardstick"}});
+        let params = PatchParams::apply("bench").force();
+        let start = Instant::now();
+        api.patch("yardstick", &params, &Patch::Apply(map)).await.context("write the yardstick")?;
+        Ok(start.elapsed())
     }
 
     async fn route(&self) -> Result<Option<String>> {
