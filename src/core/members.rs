@@ -374,7 +374,8 @@ impl Member {
         self.redial_at = now + pause;
     }
 
-    /// Old evidence is void: our own clock or path was in doubt.
+    /// Old evidence is void: our own clock or path was in doubt. What was asked stays asked: the questions are still
+    /// on the connection, and while they are, no others are sent.
     pub fn void(&mut self, now: Mono) {
         self.sample = None;
         self.streamed_at = None;
@@ -385,7 +386,6 @@ impl Member {
         self.knock_pending = false;
         self.read_after = now;
         self.bad_since = Some(now);
-        self.asked.clear();
         self.redial_at = now;
     }
 }
