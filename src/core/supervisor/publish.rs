@@ -32,9 +32,11 @@ impl Supervisor {
     pub(super) fn publish(&mut self, now: Now, effects: &mut Vec<Effect>) {
         self.measure(now, effects);
         // An open plan has better things to write, unless it is stuck and people should know.
-        let changing = self.record.plan.as_ref().is_some_and(|plan| {
-            plan.step < PlanStep::Promoted || now.mono < self.step_since + HEALING
-        });
+        let changing = self
+            .record
+            .plan
+            .as_ref()
+            .is_some_and(|plan| plan.step < PlanStep::Promoted || now.mono < self.step_since + HEALING);
         let urgent = changing && self.held.is_none();
         let Some(stored) = self.stored.as_ref().filter(|_| self.write.is_none() && !urgent) else { return };
         let status = self.compose(now, &self.record);
