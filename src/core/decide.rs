@@ -5,6 +5,8 @@
 //! only then who replaces it.
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
 
 use std::time::Duration;

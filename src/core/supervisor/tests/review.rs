@@ -326,8 +326,8 @@ fn a_starved_supervisor_does_not_forget_which_questions_wait() {
         stage.feed(Event::Tick);
     }
     stage.run(SECOND);
-    let state = |stage: &Stage| stage.status.as_ref().unwrap().members[1].state.clone();
-    assert_eq!(state(&stage), "Hung");
+    let looks = |stage: &Stage| stage.status.as_ref().unwrap().members[1].state.clone();
+    assert_eq!(looks(&stage), "Hung");
     stage.node("cache-1").frozen = false;
-    assert!(stage.until(20 * SECOND, |stage| state(stage) == "InSync"));
+    assert!(stage.until(20 * SECOND, |stage| looks(stage) == "InSync"));
 }
