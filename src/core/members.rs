@@ -374,7 +374,7 @@ impl Member {
         self.redial_at = now + pause;
     }
 
-    /// Old evidence is void: our own clock or path was in doubt.
+    /// Old evidence is void: our own clock or path was in doubt. Questions that wait for their answers still do.
     pub fn void(&mut self, now: Mono) {
         self.sample = None;
         self.streamed_at = None;
@@ -385,7 +385,6 @@ impl Member {
         self.knock_pending = false;
         self.read_after = now;
         self.bad_since = Some(now);
-        self.asked.clear();
         self.redial_at = now;
     }
 }
