@@ -374,7 +374,8 @@ impl Member {
         self.redial_at = now + pause;
     }
 
-    /// Old evidence is void: our own clock or path was in doubt. Questions that wait for their answers still do.
+    /// Old evidence is void: our own clock or path was in doubt. What was asked stays asked: the questions are still
+    /// on the connection, and while they are, no others are sent.
     pub fn void(&mut self, now: Mono) {
         self.sample = None;
         self.streamed_at = None;

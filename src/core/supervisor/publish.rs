@@ -18,6 +18,9 @@ use crate::core::situation::Situation;
 /// Smallest pause between two writes that only tell.
 const PAUSE: Mono = Mono::from_millis(500);
 
+/// How long after a promotion the repointing comes first: the record that closes the plan publishes as well.
+const HEALING: Mono = Mono::from_secs(2);
+
 /// How long a suspicion may keep the status as it is.
 const SUSPENSE: Mono = Mono::from_secs(2);
 
@@ -29,7 +32,11 @@ impl Supervisor {
     pub(super) fn publish(&mut self, now: Now, effects: &mut Vec<Effect>) {
         self.measure(now, effects);
         // An open plan has better things to write, unless it is stuck and people should know.
-        let changing = self.record.plan.as_ref().is_some_and(|plan| plan.step < PlanStep::Promoted);
+        let changing = self
+            .record
+            .plan
+            .as_ref()
+            .is_some_and(|plan| plan.step < PlanStep::Promoted || now.mono < self.step_since + HEALING);
         let urgent = changing && self.held.is_none();
         let Some(stored) = self.stored.as_ref().filter(|_| self.write.is_none() && !urgent) else { return };
         let status = self.compose(now, &self.record);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::stage::Stage;
-use crate::core::event::{Effect, Event};
+use crate::core::event::Event;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -86,21 +86,6 @@ fn a_stalled_supervisor_forgets_what_it_saw() {
     assert_eq!(stage.masters(), [] as [&str; 0], "no certain death without fresh witnesses");
     assert!(stage.until(20 * SECOND, |stage| stage.masters().len() == 1));
     assert!(stage.reasons().contains(&"OldMasterRevoked"));
-}
-
-#[test]
-fn a_stall_adds_no_questions_to_those_that_still_wait() {
-    let mut stage = Stage::settled(3);
-    stage.node("cache-1").frozen = true;
-    for _ in 0..5 {
-        stage.run(SECOND);
-        stage.now += 5 * SECOND;
-        stage.feed(Event::Tick);
-    }
-    stage.run(SECOND);
-    let waits = |effect: &Effect| matches!(effect, Effect::Probe { uid, .. } if uid == "uid-1");
-    let waiting = stage.held.iter().filter(|(.., effect)| waits(effect)).count();
-    assert!((1..=3).contains(&waiting), "{waiting} questions wait");
 }
 
 #[test]

@@ -314,3 +314,20 @@ fn a_slice_with_a_newer_epoch_is_overtaken() {
     stage.run(5 * SECOND);
     assert_eq!(stage.slice.as_ref().unwrap().uid.as_deref(), Some("uid-0"));
 }
+
+/// While a replica hangs, the supervisor is starved again and again. The replica goes on, and is asked again.
+#[test]
+fn a_starved_supervisor_does_not_forget_which_questions_wait() {
+    let mut stage = Stage::settled(3);
+    stage.node("cache-1").frozen = true;
+    for _ in 0..4 {
+        stage.run(SECOND);
+        stage.now += 3 * SECOND;
+        stage.feed(Event::Tick);
+    }
+    stage.run(SECOND);
+    let state = |stage: &Stage| stage.status.as_ref().unwrap().members[1].state.clone();
+    assert_eq!(state(&stage), "Hung");
+    stage.node("cache-1").frozen = false;
+    assert!(stage.until(20 * SECOND, |stage| state(stage) == "InSync"));
+}

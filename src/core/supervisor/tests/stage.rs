@@ -159,7 +159,7 @@ pub struct Stage {
     pub broken: Vec<String>,
     promoted_in: BTreeMap<u64, u32>,
     /// Sent to a server that does not read now.
-    pub held: Vec<(u32, Mono, Effect)>,
+    held: Vec<(u32, Mono, Effect)>,
     next_write: u64,
     term: u32,
     queue: VecDeque<(Mono, u64, Due)>,

@@ -9,6 +9,7 @@ use crate::core::event::{
 use crate::core::facts::RouteFact;
 
 use super::{Due, MS, Stage};
+use crate::redis::link::UNANSWERED_AT_ONCE;
 
 impl Stage {
     pub(super) fn carry_out(&mut self, effect: Effect) {
@@ -60,7 +61,14 @@ impl Stage {
                 self.links.remove(&uid);
             }
             Effect::Probe { ref uid, .. } | Effect::Command { ref uid, .. } if self.is_deaf(uid) => {
-                self.held.push((self.term, now, effect));
+                // As many unanswered questions as a connection takes; another one is not even asked.
+                let waiting = self
+                    .held
+                    .iter()
+                    .filter(|(_, _, held)| matches!(held, Effect::Probe { uid: of, .. } if of == uid));
+                if !matches!(effect, Effect::Probe { .. }) || waiting.count() < UNANSWERED_AT_ONCE {
+                    self.held.push((self.term, now, effect));
+                }
             }
             Effect::Probe { uid, link } => {
                 if self.links.get(&uid).is_some_and(|(open, _)| *open == link)
