@@ -218,9 +218,10 @@ impl Link {
         self.connection.clone()
     }
 
-    /// `None` while [`UNANSWERED_AT_ONCE`] questions wait for their answers.
-    pub fn question(&self) -> Option<Question> {
-        self.unanswered.clone().try_acquire_owned().ok().map(|permit| Question { _permit: permit })
+    /// Waits while [`UNANSWERED_AT_ONCE`] questions wait for their answers. Who asked counts on an answer: a
+    /// question is put off, never dropped.
+    pub async fn question(&self) -> Option<Question> {
+        self.unanswered.clone().acquire_owned().await.ok().map(|permit| Question { _permit: permit })
     }
 
     /// Asks INFO and waits for the answer, however long. `None`: the connection ended first.

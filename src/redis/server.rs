@@ -188,7 +188,7 @@ impl Operator {
     }
 
     pub async fn probe(&self) -> Info {
-        match self.link.clone().probe(self.link.question().unwrap()).await {
+        match self.link.clone().probe(self.link.question().await.unwrap()).await {
             Some(ProbeOutcome::Answered(info)) => *info,
             other => panic!("expected INFO, got {other:?}"),
         }

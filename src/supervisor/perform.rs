@@ -200,12 +200,9 @@ impl Performer {
 
     fn probe(&self, uid: String, link: LinkId) {
         let Some(connection) = self.links.get(&uid, link).cloned() else { return };
-        let Some(question) = connection.question() else {
-            tracing::trace!(cluster = %self.name, uid, "not asked: two questions wait for their answers");
-            return;
-        };
-        let asked_at = clock::mono();
         self.ask(async move {
+            let question = connection.question().await?;
+            let asked_at = clock::mono();
             let outcome = connection.probe(question).await?;
             Some(Event::Probed { uid, link, asked_at, outcome })
         });
