@@ -141,7 +141,7 @@ impl Supervisor {
             has_master: situation.well_master().is_some(),
             writes_accepted: writes_accepted(&situation).1,
             failover_ready: failover_ready(&situation).1,
-            members_in_sync: situation.in_sync_count(),
+            members_in_sync: u32::try_from(ready(&situation)).unwrap_or(0),
             members: u32::try_from(situation.listed().count()).unwrap_or(u32::MAX),
             write_quorum_effective: self.record.write_quorum.effective,
             held: self.held.as_ref().map(|(held, _)| held.as_str()),
