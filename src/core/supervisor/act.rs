@@ -129,9 +129,9 @@ impl Supervisor {
             return (Vec::new(), None);
         };
         if !self.is_claimed() {
-            let author = Author { term: &term, next_epoch: self.author_epoch() };
-            let next = Box::new(plan::claim(&self.record, &author));
-            return (vec![Act::Record { next, what: Recorded::Claimed }], None);
+            let claim =
+                self.claim().map(|next| Act::Record { next: Box::new(next), what: Recorded::Claimed });
+            return (claim.into_iter().collect(), None);
         }
         let author = Author { term: &term, next_epoch: self.author_epoch() };
         let situation = self.situation(now.mono, desired);
@@ -186,7 +186,7 @@ impl Supervisor {
         }
     }
 
-    fn claim(&self) -> Option<Supervision> {
+    pub(super) fn claim(&self) -> Option<Supervision> {
         let author = Author { term: self.term()?, next_epoch: self.author_epoch() };
         Some(plan::claim(&self.record, &author))
     }

@@ -48,13 +48,8 @@ impl Supervisor {
             return;
         }
         self.publish_at = now.mono + PAUSE;
-        let Some(term) = self.term().map(str::to_owned) else { return };
-        let mut next = self.record.clone();
-        if !self.is_claimed() {
-            let author =
-                crate::core::plan::Author { term: &term, next_epoch: self.max_epoch.max(next.epoch) + 1 };
-            next = crate::core::plan::claim(&next, &author);
-        }
+        let next = if self.is_claimed() { Some(self.record.clone()) } else { self.claim() };
+        let Some(next) = next else { return };
         self.write(now, &next, Recorded::Kept, effects);
     }
 
