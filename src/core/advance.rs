@@ -52,7 +52,8 @@ pub enum Act {
 /// What a record says, for people.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Recorded {
-    Opened { definitive: bool },
+    /// With the successor's position where it was chosen at once.
+    Opened { definitive: bool, offset: Option<i64> },
     Claimed,
     Revoked,
     Chosen { offset: i64 },

@@ -378,8 +378,32 @@ fn no_quorum(situation: &Situation<'_>) -> Option<Decision> {
 
 fn dead_master(situation: &Situation<'_>) -> Option<Decision> {
     let (from, death) = death(situation)?;
-    let draft = Draft { kind: PlanKind::Failover, reason: death.reason(), from: Some(from), to: None };
+    let chosen = final_choice(situation, &from, &death);
+    let draft = Draft {
+        kind: PlanKind::Failover,
+        reason: death.reason(),
+        to: chosen.and_then(|best| best.member.process()),
+        offset: chosen.map(|best| best.offset),
+        from: Some(from),
+    };
     Some(Decision::Open(draft, death))
+}
+
+/// The successor, where nothing can change the choice any more: the old master has certainly ended, and every
+/// replica that is alive says that its link is down, so that nobody's data grows. One record is saved, and
+/// nobody needs to be cut first.
+fn final_choice<'a>(
+    situation: &Situation<'a>,
+    from: &ProcessRef,
+    death: &Death,
+) -> Option<candidate::Candidate<'a>> {
+    let stands_still = |member: &Member| {
+        let reading = member.settled(situation.now);
+        reading.is_some_and(|info| info.role == Role::Replica && !info.link_up && !info.loading)
+    };
+    let is_final = matches!(death, Death::Definitive(_))
+        && situation.others(from).all(|member| member.is_gone() || !member.listed || stands_still(member));
+    candidate::best(situation).filter(|best| is_final && best.member.pod.uid != from.uid)
 }
 
 // Alive, but about to go.
@@ -405,7 +429,7 @@ fn first_ordinal(readings: &[(&Member, &Info)]) -> Option<ProcessRef> {
 }
 
 fn open(kind: PlanKind, reason: &'static str, from: Option<ProcessRef>, to: Option<ProcessRef>) -> Decision {
-    Decision::Open(Draft { kind, reason, from, to }, Death::Definitive(reason))
+    Decision::Open(Draft { kind, reason, from, to, offset: None }, Death::Definitive(reason))
 }
 
 fn not_yet_decided(what: &str) -> Decision {

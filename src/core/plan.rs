@@ -21,8 +21,10 @@ pub struct Draft {
     pub kind: PlanKind,
     pub reason: &'static str,
     pub from: Option<ProcessRef>,
-    /// Known from the start where there is no choice to make.
+    /// Known from the start where there is no choice to make, or it is final already.
     pub to: Option<ProcessRef>,
+    /// Position of a successor that was chosen among several.
+    pub offset: Option<i64>,
 }
 
 /// Who writes, and the epoch to use.

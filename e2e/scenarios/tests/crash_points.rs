@@ -14,17 +14,30 @@ use scenarios::confirmed::Confirming;
 use scenarios::crash_points::{At, CrashPoints, Trap, When};
 use scenarios::scene::{SETTLE, Scene};
 use tokio::time::{Instant, sleep};
-use world::{Signal, World, wait_for};
+use world::{Signal, World, addresses, wait_for};
 
 /// The old master of every other point stays away this long.
 const AWAY: Duration = Duration::from_secs(20);
 
+/// A replica that the operators have not seen for this long is no witness.
+const OUT_OF_SIGHT: Duration = Duration::from_secs(6);
+
 /// Labels are written up to a second after everything else.
 const AFTERMATH: Duration = Duration::from_millis(2500);
+
+/// What a failover goes through.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Course {
+    /// Every replica answers: the successor is recorded together with the plan.
+    Direct,
+    /// The operators cannot reach one replica: the others are cut first, then the successor is chosen.
+    WithCut,
+}
 
 /// An effect of a failover, and the side of it on which the leader ends.
 #[derive(Clone, Debug, PartialEq)]
 struct Point {
+    course: Course,
     name: String,
     /// Of the effects of this name, from 0.
     nth: usize,
@@ -35,19 +48,19 @@ struct Point {
 
 impl std::fmt::Display for Point {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { name, nth, when, away } = self;
+        let Self { course, name, nth, when, away } = self;
         let master = if *away { "away" } else { "back at once" };
-        write!(f, "{when:?} {name} {nth}, old master {master}")
+        write!(f, "{course:?}: {when:?} {name} {nth}, old master {master}")
     }
 }
 
 /// Each of these effects twice: the leader ends before it, and after it.
-fn points(effects: &[String]) -> Vec<Point> {
+fn points(course: Course, effects: &[String]) -> Vec<Point> {
     let mut points = Vec::new();
     for (number, name) in effects.iter().enumerate() {
         let nth = effects.iter().take(number).filter(|other| *other == name).count();
         for when in [When::Before, When::After] {
-            points.push(Point { name: name.clone(), nth, when, away: number % 2 == 0 });
+            points.push(Point { course, name: name.clone(), nth, when, away: number % 2 == 0 });
         }
     }
     points
@@ -88,7 +101,7 @@ impl Lane {
     }
 
     /// Kills the master, and the leader at this point of the failover; then judges what came out of it.
-    async fn fail_over(&mut self, point: Option<&Point>) -> Result<Ended> {
+    async fn fail_over(&mut self, course: Course, point: Option<&Point>) -> Result<Ended> {
         self.round += 1;
         self.cluster.settled(SETTLE).await?;
         sleep(AFTERMATH).await;
@@ -103,6 +116,7 @@ impl Lane {
         let away = point.is_some_and(|point| point.away);
         let old = self.cluster.master().await?;
         let delay = if away { AWAY } else { Duration::ZERO };
+        let hidden = self.hide(course, &old.name).await?;
         self.cluster.world.set_restart_delay(&old.namespace, &old.name, Some(delay))?;
         match point {
             Some(Point { name, nth, when, .. }) => {
@@ -113,8 +127,11 @@ impl Lane {
         }
         let killed = Instant::now();
         old.kill(Signal::SIGKILL)?;
-        let hit = self.hit_or_done(points, &old.name).await?;
+        let hit = self.hit_or_done(points, &old.name, hidden.as_deref()).await?;
         let effects = points.effects();
+        if let Some(hidden) = hidden {
+            self.cluster.world.heal(addresses::OUTER, &hidden).await?;
+        }
         if hit {
             self.scene.operators.kill(index).await?;
             self.points.remove(&name);
@@ -135,13 +152,28 @@ impl Lane {
         Ok(Ended { hit, effects, confirmed: keys.len(), took })
     }
 
+    /// Hides a replica from the operators, if this course wants it; its address.
+    async fn hide(&self, course: Course, master: &str) -> Result<Option<String>> {
+        if course == Course::Direct {
+            return Ok(None);
+        }
+        let pods = self.cluster.pods().await?;
+        let replica = pods.into_iter().find(|pod| pod.name != master).context("there are replicas")?;
+        self.cluster.world.cut(addresses::OUTER, &replica.ip).await?;
+        sleep(OUT_OF_SIGHT).await;
+        Ok(Some(replica.ip))
+    }
+
     /// Waits for the point; `false` when the failover was over without it.
-    async fn hit_or_done(&self, points: &CrashPoints, old: &str) -> Result<bool> {
+    async fn hit_or_done(&self, points: &CrashPoints, old: &str, hidden: Option<&str>) -> Result<bool> {
         let over = wait_for("the point or the end of the failover", SETTLE, async || {
             if points.hit().is_some() {
                 return Ok(Some(false));
             }
             let status = self.cluster.status().await?;
+            if let Some(hidden) = hidden.filter(|_| status.master.as_deref() != Some(old)) {
+                self.cluster.world.heal(addresses::OUTER, hidden).await?;
+            }
             let is = |kind: &str| status.conditions.iter().any(|it| it.type_ == kind && it.status == "True");
             let ready = is("FailoverReady") && is("ReplicationHealthy");
             Ok((status.master.as_deref() != Some(old) && ready).then_some(true))
@@ -171,11 +203,19 @@ fn number_from_env(name: &str, default: usize) -> usize {
 async fn a_leader_killed_at_any_point_of_a_failover_leaves_one_master_and_all_data() -> Result<()> {
     let world = World::enter_alone().await?;
     let mut first = Lane::open(world.clone()).await?;
-    let undisturbed = first.fail_over(None).await.context("undisturbed")?;
-    let count = undisturbed.effects.len();
-    println!("{count} effects in {:?}: {}", undisturbed.took, undisturbed.effects.join(" "));
-    ensure!(count >= 8, "a failover has more effects than that");
-    let each = points(&undisturbed.effects);
+    let mut each = Vec::new();
+    for course in [Course::Direct, Course::WithCut] {
+        let undisturbed = first.fail_over(course, None).await.with_context(|| format!("{course:?}"))?;
+        let effects = undisturbed.effects;
+        let (count, took) = (effects.len(), undisturbed.took);
+        println!("{course:?}: {count} effects in {took:?}: {}", effects.join(" "));
+        ensure!(count >= 8, "a failover has more effects than that");
+        // What comes after the promotion is the same.
+        let differing = effects.iter().position(|name| name == "Promote").context("nobody was promoted")?;
+        let effects = if course == Course::Direct { &effects[..] } else { &effects[..differing] };
+        each.extend(points(course, effects));
+    }
+    ensure!(each.iter().any(|point| point.name == "Detach"), "nobody was cut");
     let mut queue = VecDeque::new();
     for _ in 0..number_from_env("CRASH_REPEATS", 1) {
         queue.extend(each.iter().cloned());
@@ -205,7 +245,7 @@ async fn work(mut lane: Lane, queue: &Mutex<VecDeque<Point>>) -> Result<Vec<Poin
     loop {
         let next = queue.lock().ok().and_then(|mut queue| queue.pop_front());
         let Some(point) = next else { break };
-        let ended = lane.fail_over(Some(&point)).await;
+        let ended = lane.fail_over(point.course, Some(&point)).await;
         let ended = ended.with_context(|| format!("{}: {point}", lane.scene.namespace))?;
         let hit = if ended.hit { "" } else { " (not reached)" };
         println!("{point}{hit}: {} keys kept, {:.1?}", ended.confirmed, ended.took);
@@ -229,7 +269,7 @@ async fn a_leader_that_is_asked_to_end_hands_over_at_once() -> Result<()> {
     assert_eq!(code, 0);
     // A lease that was not given back lasts 8 s.
     assert!(led < Duration::from_secs(5), "{led:?}");
-    let ended = lane.fail_over(None).await?;
+    let ended = lane.fail_over(Course::Direct, None).await?;
     println!("a failover by the new leader: {:.1?}", ended.took);
     lane.scene.close().await
 }
@@ -242,7 +282,7 @@ async fn a_leader_that_slept_through_a_failover_changes_nothing_when_it_wakes() 
     lane.wait_for_another(&name).await?;
     let stale = lane.scene.operators.all().iter().position(|it| it.pod_name == name).context("it exists")?;
     let stale = lane.scene.operators.all().swap_remove(stale);
-    lane.fail_over(None).await?;
+    lane.fail_over(Course::Direct, None).await?;
     lane.wakes_harmlessly(pid).await?;
     drop(stale);
     lane.scene.close().await
@@ -252,6 +292,7 @@ async fn a_leader_that_slept_through_a_failover_changes_nothing_when_it_wakes() 
 async fn a_leader_that_is_stopped_within_a_failover_changes_nothing_when_it_wakes() -> Result<()> {
     let mut lane = Lane::open(World::enter().await?).await?;
     // Before the plan is on record, before the replicas are cut, before the promotion, before the route.
+    let course = |effect: &str| if effect == "Detach" { Course::WithCut } else { Course::Direct };
     for effect in ["WriteStatus", "Detach", "Promote", "Route"] {
         lane.round += 1;
         lane.cluster.settled(SETTLE).await?;
@@ -260,10 +301,14 @@ async fn a_leader_that_is_stopped_within_a_failover_changes_nothing_when_it_wake
         let promotions = lane.cluster.promotions()?;
         let (index, pid, name) = lane.leader().await?;
         let points = &lane.points[&name];
-        points.stop_before(effect, pid);
         let old = lane.cluster.master().await?;
+        let hidden = lane.hide(course(effect), &old.name).await?;
+        points.stop_before(effect, pid);
         old.kill(Signal::SIGKILL)?;
         wait_for("the point is reached", SETTLE, async || Ok(points.hit())).await?;
+        if let Some(hidden) = hidden {
+            lane.cluster.world.heal(addresses::OUTER, &hidden).await?;
+        }
         lane.wait_for_another(&name).await?;
         let stale = lane.scene.operators.all().swap_remove(index);
         let master = lane.cluster.one_master(SETTLE).await?;

@@ -13,7 +13,7 @@ fn process(name: &str) -> ProcessRef {
 }
 
 fn failover() -> Draft {
-    Draft { kind: PlanKind::Failover, reason: "Test", from: Some(process("a")), to: None }
+    Draft { kind: PlanKind::Failover, reason: "Test", from: Some(process("a")), to: None, offset: None }
 }
 
 fn opened() -> Supervision {

@@ -26,6 +26,9 @@ const CONFIRM_PAUSE: Mono = Mono::from_secs(1);
 /// A pod is called a replica after it was in sync for this long.
 const JOIN_AFTER: Mono = Mono::from_secs(1);
 
+/// And no longer after it was out of sync for this long.
+const LEAVE_AFTER: Mono = Mono::from_secs(1);
+
 impl Supervisor {
     pub(super) fn act(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let Some(desired) = self.desired.clone() else {
@@ -109,7 +112,7 @@ impl Supervisor {
             ..Story::default()
         };
         self.check_lease(effects);
-        self.write(now, &next, Recorded::Opened { definitive }, effects);
+        self.write(now, &next, Recorded::Opened { definitive, offset: draft.offset }, effects);
     }
 
     fn first_sign(&self, uid: Option<&str>) -> Option<Mono> {
@@ -363,7 +366,8 @@ impl Supervisor {
             } else {
                 None
             };
-            let undecided = role.is_none() && member.out_of_sync_since.is_none();
+            let out = member.out_of_sync_since.is_some_and(|since| now >= since + LEAVE_AFTER);
+            let undecided = role.is_none() && !out && member.pod.role_label.as_deref() != Some("master");
             if role != member.pod.role_label.as_deref() && !undecided && !member.pod.terminating {
                 labels.push((member.pod.name.clone(), member.pod.uid.clone(), role));
             }

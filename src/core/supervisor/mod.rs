@@ -107,6 +107,8 @@ pub struct Supervisor {
     held: Option<(Held, String)>,
     held_told: Option<(Held, Mono)>,
     suspected_since: Option<Mono>,
+    /// The status on record is not what people should read, since.
+    differs_since: Option<Mono>,
     publish_at: Mono,
     gauges: Option<super::event::StateGauges>,
     due: Option<Mono>,
@@ -148,6 +150,7 @@ impl Supervisor {
             held: None,
             held_told: None,
             suspected_since: None,
+            differs_since: None,
             publish_at: Mono::ZERO,
             gauges: None,
             due: None,

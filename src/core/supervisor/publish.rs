@@ -18,6 +18,9 @@ use crate::core::situation::Situation;
 /// Smallest pause between two writes that only tell.
 const PAUSE: Mono = Mono::from_millis(500);
 
+/// What lasts less than this is not told: one late answer would cost two writes.
+const FLICKER: Mono = Mono::from_millis(700);
+
 /// How long after a promotion the repointing comes first: the record that closes the plan publishes as well.
 const HEALING: Mono = Mono::from_secs(2);
 
@@ -40,7 +43,13 @@ impl Supervisor {
         let urgent = changing && self.held.is_none();
         let Some(stored) = self.stored.as_ref().filter(|_| self.write.is_none() && !urgent) else { return };
         let status = self.compose(now, &self.record);
-        if status == *stored || now.mono < self.publish_at {
+        if status == *stored {
+            self.differs_since = None;
+            return;
+        }
+        let since = *self.differs_since.get_or_insert(now.mono);
+        self.publish_at = self.publish_at.max(since + FLICKER);
+        if now.mono < self.publish_at {
             return;
         }
         // A failover may be next: it will say more, and its write must not wait for this one.

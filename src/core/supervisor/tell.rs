@@ -80,7 +80,7 @@ impl Supervisor {
         let to = plan.as_ref().and_then(|plan| plan.to.as_ref()).map(|to| to.pod.clone()).unwrap_or_default();
         let reason = plan.as_ref().map(|plan| plan.reason.clone()).unwrap_or_default();
         match what {
-            Recorded::Opened { definitive } => {
+            Recorded::Opened { definitive, offset } => {
                 self.story.recorded = Some(now.mono);
                 match self.plan_kind() {
                     Some(PlanKind::Bootstrap) => {
@@ -105,6 +105,9 @@ impl Supervisor {
                         self.tell(true, "FailoverStarted", message, effects);
                     }
                 }
+                if let Some(offset) = offset {
+                    self.tell_chosen(now, &to, *offset, effects);
+                }
             }
             Recorded::Claimed => {
                 if let Some(plan) = self.record.plan.as_ref().filter(|plan| plan.step < PlanStep::Promoted) {
@@ -119,16 +122,7 @@ impl Supervisor {
                 );
                 self.tell(false, "OldMasterRevoked", message, effects);
             }
-            Recorded::Chosen { offset } => {
-                self.story.chosen = Some(now.mono);
-                self.story.chosen_offset = Some(*offset);
-                self.tell(
-                    false,
-                    "ReplicaSelected",
-                    format!("{to} has the newest data: offset {offset}"),
-                    effects,
-                );
-            }
+            Recorded::Chosen { offset } => self.tell_chosen(now, &to, *offset, effects),
             Recorded::ChooseAgain => {
                 let message =
                     "the chosen successor ended before it was on record as the master: choosing again"
@@ -153,6 +147,13 @@ impl Supervisor {
             Recorded::Closed => self.tell_closed(effects),
             Recorded::Kept => {}
         }
+    }
+
+    fn tell_chosen(&mut self, now: Now, to: &str, offset: i64, effects: &mut Vec<Effect>) {
+        self.story.chosen = Some(now.mono);
+        self.story.chosen_offset = Some(offset);
+        let message = format!("{to} has the newest data: offset {offset}");
+        self.tell(false, "ReplicaSelected", message, effects);
     }
 
     fn tell_closed(&mut self, effects: &mut Vec<Effect>) {

@@ -23,6 +23,9 @@ use crate::operator::{Operators, Options};
 
 /// kube-proxy takes a change at once only when it had none for its minimum sync period, 1 s by default.
 pub const QUIET: Duration = Duration::from_millis(1200);
+/// Every node has its own processors elsewhere, here all share a few: while something is measured, only the
+/// clients' own kube-proxy takes changes. No pod of these clusters uses a Service.
+const OTHER_PROXIES: [&str; 3] = ["kube-proxy-node-1", "kube-proxy-node-2", "kube-proxy-node-3"];
 /// How long a cluster may take to be whole again.
 const SETTLE: Duration = Duration::from_secs(60);
 
@@ -45,6 +48,9 @@ impl Stage {
         operators.start_pair(&options).await?;
         let cluster = Cluster::create(world, &namespace, "cache", RedisClusterSpec::default()).await?;
         cluster.settled(SETTLE).await?;
+        for proxy in OTHER_PROXIES {
+            world.freeze_component(proxy).await?;
+        }
         Ok(Self { cluster, operators })
     }
 
@@ -80,6 +86,9 @@ impl Stage {
 
     /// Ends the cluster and the operators.
     pub async fn strike(mut self) -> Result<()> {
+        for proxy in OTHER_PROXIES {
+            self.cluster.world.thaw_component(proxy).await?;
+        }
         for pod in self.cluster.pod_names() {
             self.cluster.world.set_restart_delay(&self.cluster.namespace, &pod, None)?;
         }

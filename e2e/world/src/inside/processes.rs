@@ -84,6 +84,8 @@ impl Processes {
         };
         let mut child = command
             .args(&component.args)
+            // A young API server collects its small heap all the time; on two cores that is a quarter of its work.
+            .env("GOGC", "300")
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("share the log")?)
             .stderr(log)

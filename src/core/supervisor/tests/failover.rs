@@ -31,6 +31,28 @@ fn a_killed_master_is_replaced_within_milliseconds_and_routed_with_one_write() {
 }
 
 #[test]
+fn one_record_precedes_the_promotion_when_nothing_can_change_the_choice() {
+    let mut stage = Stage::settled(3);
+    let before = stage.status_writes;
+    stage.kill("cache-0");
+    assert!(stage.until(SECOND, |stage| !stage.masters().is_empty()));
+    assert_eq!(stage.status_writes - before, 1);
+    assert!(!stage.commands.iter().any(|(_, command)| *command == RoleCommand::Detach));
+    assert!(stage.reasons().contains(&"ReplicaSelected"));
+}
+
+#[test]
+fn a_replica_that_cannot_be_read_makes_the_choice_wait_for_the_cut() {
+    let mut stage = Stage::settled(3);
+    stage.node("cache-1").cut_off = true;
+    stage.run(9 * SECOND);
+    stage.kill("cache-0");
+    assert!(stage.until(9 * SECOND, |stage| !stage.masters().is_empty()), "{:?}", stage.reasons());
+    assert_eq!(stage.masters(), ["cache-2"]);
+    assert!(stage.commands.contains(&("cache-2".to_owned(), RoleCommand::Detach)));
+}
+
+#[test]
 fn the_replica_with_the_largest_offset_is_promoted() {
     let mut stage = Stage::settled(3);
     stage.kill("cache-0");
@@ -169,7 +191,10 @@ fn a_second_failure_during_the_first_ends_with_one_master() {
 
 /// The leader is killed before and after each changing effect of a failover; another operator takes over.
 fn a_crash_at_any_effect(restart_after: Duration) {
-    let settled = Stage::settled(3);
+    a_crash_at_any_effect_of(&Stage::settled(3), restart_after);
+}
+
+fn a_crash_at_any_effect_of(settled: &Stage, restart_after: Duration) {
     let mut undisturbed = settled.clone();
     undisturbed.kill("cache-0");
     undisturbed.run(10 * SECOND);
@@ -194,6 +219,21 @@ fn a_crash_at_any_effect_ends_with_one_master_when_the_old_one_restarts_in_the_m
 #[test]
 fn a_crash_at_any_effect_ends_with_one_master_when_the_old_one_stays_away() {
     a_crash_at_any_effect(30 * SECOND);
+}
+
+/// A replica that cannot be read for a while makes the failover take all its steps.
+#[test]
+fn a_crash_at_any_effect_ends_with_one_master_when_a_replica_is_out_of_sight() {
+    let mut settled = Stage::settled(3);
+    settled.node("cache-2").cut_off = true;
+    settled.run(9 * SECOND);
+    let mut undisturbed = settled.clone();
+    undisturbed.kill("cache-0");
+    undisturbed.run(10 * SECOND);
+    assert!(undisturbed.commands.iter().any(|(_, command)| *command == RoleCommand::Detach));
+    for restart_after in [Duration::ZERO, 50 * MS, 30 * SECOND] {
+        a_crash_at_any_effect_of(&settled, restart_after);
+    }
 }
 
 fn crash_run(mut stage: Stage, point: u32, after: bool, restart_after: Duration) {
@@ -223,6 +263,7 @@ fn crash_run(mut stage: Stage, point: u32, after: bool, restart_after: Duration)
         stage.start_operator();
     }
     stage.until(30 * SECOND, |stage| stage.masters().len() == 1);
+    stage.node("cache-2").cut_off = false;
     if !restarted {
         stage.restart("cache-0", false);
     }

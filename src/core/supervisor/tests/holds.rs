@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::stage::Stage;
+use super::stage::{MS, Stage};
 use crate::core::event::Event;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -108,4 +108,20 @@ fn an_operator_that_does_not_lead_sends_nothing() {
     stage.run(60 * SECOND);
     assert_eq!(stage.effects, 0);
     assert!(stage.masters().is_empty());
+}
+
+/// One late answer is nothing that people need to hear of.
+#[test]
+fn a_replica_that_stalls_for_a_moment_causes_no_write() {
+    let mut stage = Stage::settled(3);
+    let (before, labels) = (stage.status_writes, stage.label_writes);
+    stage.node("cache-1").frozen = true;
+    stage.run(400 * MS);
+    stage.node("cache-1").frozen = false;
+    stage.run(5 * SECOND);
+    assert_eq!((stage.status_writes, stage.label_writes), (before, labels));
+    stage.node("cache-1").frozen = true;
+    stage.run(3 * SECOND);
+    assert!(stage.status_writes > before && stage.label_writes > labels);
+    assert_eq!(stage.node("cache-1").label, None);
 }

@@ -132,6 +132,7 @@ pub struct Stage {
     pub told: Vec<Notice>,
     pub commands: Vec<(String, RoleCommand)>,
     pub status_writes: u32,
+    pub label_writes: u32,
     pub route_writes: u32,
     pub reads: u32,
     pub desired: Desired,
@@ -183,6 +184,7 @@ impl Stage {
             told: Vec::new(),
             commands: Vec::new(),
             status_writes: 0,
+            label_writes: 0,
             route_writes: 0,
             reads: 0,
             desired: Desired {

@@ -144,6 +144,7 @@ impl Stage {
                 self.answer(Event::RouteWritten { ticket, outcome });
             }
             Effect::Label { uid, role, .. } => {
+                self.label_writes += 1;
                 if let Some(node) = self.nodes.iter_mut().find(|node| node.uid == uid) {
                     node.label = role.map(str::to_owned);
                 }
