@@ -152,6 +152,9 @@ pub struct Plan {
     /// The process that is to be promoted; recorded before the promotion is sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<ProcessRef>,
+    /// Uids of the pods whose data may be replaced by the new master's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overwrites: Vec<String>,
     /// The lease term that carries it out.
     pub holder: String,
     /// The write quorum that was in force before: what the permission rule R + W > N uses.
@@ -168,7 +171,7 @@ pub enum PlanKind {
     Bootstrap,
     /// The master died; the best replica replaces it.
     Failover,
-    /// The master's own pod is promoted again because no replica can replace it.
+    /// No replica in sync is left: a pod is promoted with the data that it brought with it.
     Recover,
 }
 

@@ -91,6 +91,7 @@ mod tests {
                     from: Some(process(master)),
                     to: Some(process(to)),
                     holder: "h".to_owned(),
+                    overwrites: Vec::new(),
                     w_before: 1,
                     started_at: Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH),
                 }),

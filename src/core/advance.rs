@@ -52,8 +52,7 @@ pub enum Act {
 /// What a record says, for people.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Recorded {
-    /// With the successor's position where it was chosen at once.
-    Opened { definitive: bool, offset: Option<i64> },
+    Opened(Opened),
     Claimed,
     Revoked,
     Chosen { offset: i64 },
@@ -62,7 +61,20 @@ pub enum Recorded {
     FalseAlarm,
     Abandoned,
     Closed,
+    /// This pod's unknown data may be replaced by the master's.
+    Admitted {
+        pod: String,
+    },
     Kept,
+}
+
+/// A new plan, for people.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Opened {
+    pub definitive: bool,
+    /// The successor's position, where it was chosen at once.
+    pub offset: Option<i64>,
+    pub why: Option<String>,
 }
 
 /// What the plan needs now.
@@ -187,7 +199,7 @@ fn chosen(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advanc
             // Not by this plan: an older master. Make it a replica, then promote it as recorded.
             command(&to.uid, RoleCommand::Demote)
         } else {
-            let members = vec![to.uid.clone()];
+            let members = std::iter::once(&to.uid).chain(&plan.overwrites).cloned().collect();
             Advance::record(plan::promoted(situation.record, to, info, members), Recorded::Promoted)
         };
     }

@@ -11,7 +11,9 @@ mod tests;
 
 use std::time::Duration;
 
+use super::advance::DRAIN;
 use super::candidate;
+use super::cold::{self, Cold, Start};
 use super::facts::{Info, Role};
 use super::health::{Death, Health, judge};
 use super::held::Held;
@@ -191,15 +193,18 @@ fn bootstrap(situation: &Situation<'_>) -> Option<Decision> {
         .iter()
         .filter_map(|member| member.settled(situation.now).map(|info| (*member, info)))
         .collect();
-    if let Some((member, _)) = readings.iter().find(|(_, info)| info.keys > 0) {
-        return Some(Decision::Hold(
-            Held::UnknownData,
-            format!(
-                "{} holds keys, but no master of this cluster was ever recorded; delete its data, or the object \
-                 it belongs to, before this cluster is started",
-                member.pod.name
+    if let Some(cold) = cold::adopt(situation) {
+        return Some(match cold {
+            Cold::Wait(missing) => Decision::Hold(
+                Held::WaitingForMembers,
+                format!(
+                    "no master is on record, but there is data: all pods are compared first, and these do not answer: \
+                     {missing}"
+                ),
             ),
-        ));
+            Cold::Refuse(why) => Decision::Hold(Held::UnknownData, why),
+            Cold::Start(start) => begin(None, start),
+        });
     }
     let wanted = usize::try_from(situation.desired.replicas).unwrap_or(usize::MAX);
     let all_fenced = readings.iter().all(|(_, info)| info.is_fenced() && !info.loading);
@@ -342,13 +347,49 @@ fn cold_start_empty(situation: &Situation<'_>) -> Option<Decision> {
     Some(open(PlanKind::Recover, reason, Some(from), first_ordinal(&readings)))
 }
 
+/// No process that served is left, but data may be.
 fn cold_start(situation: &Situation<'_>) -> Option<Decision> {
-    death(situation)?;
-    let mut listed = situation.listed().peekable();
-    listed.peek()?;
-    let all_restarted = listed.all(|member| restarted(situation, member).is_some());
-    (all_restarted && candidate::best(situation).is_none())
-        .then(|| not_yet_decided("every pod was restarted, some with data, none with a position"))
+    let (from, death) = death(situation)?;
+    let start = match cold::restart(situation, &from)? {
+        Cold::Start(start) => start,
+        Cold::Refuse(why) => return Some(Decision::Hold(Held::UnknownData, why)),
+        Cold::Wait(_) if !has_lasted(situation, SETTLE) => return Some(Decision::Wait("ColdStart")),
+        Cold::Wait(missing) => {
+            return Some(Decision::Hold(
+                Held::WaitingForMembers,
+                format!(
+                    "every pod that answers was started anew; waiting for {missing}, which may hold newer data: at \
+                     most a minute, half a minute once the last master's pod is back"
+                ),
+            ));
+        }
+    };
+    // Whoever could acknowledge it has been fenced for longer than its write lease lasts.
+    if matches!(death, Death::Presumptive(_)) && !has_lasted(situation, DRAIN) {
+        return Some(Decision::Wait("ColdStart"));
+    }
+    no_quorum(situation).or_else(|| Some(begin(Some(from), start)))
+}
+
+/// Have all fenced pods been so for this long?
+fn has_lasted(situation: &Situation<'_>, time: Duration) -> bool {
+    let fenced = situation.listed().filter(|member| restarted(situation, member).is_some());
+    let last = fenced.map(|member| member.fenced_since.unwrap_or(situation.now)).max();
+    last.is_some_and(|last| situation.now.saturating_sub(last) >= time)
+}
+
+fn begin(from: Option<ProcessRef>, start: Start) -> Decision {
+    let Start { to, reason, why, overwrites } = start;
+    let draft = Draft {
+        kind: PlanKind::Recover,
+        reason,
+        from,
+        to: Some(to),
+        offset: None,
+        overwrites,
+        why: Some(why),
+    };
+    Decision::Open(draft, Death::Definitive(reason))
 }
 
 fn no_safe_candidate(situation: &Situation<'_>) -> Option<Decision> {
@@ -385,6 +426,8 @@ fn dead_master(situation: &Situation<'_>) -> Option<Decision> {
         to: chosen.and_then(|best| best.member.process()),
         offset: chosen.map(|best| best.offset),
         from: Some(from),
+        overwrites: Vec::new(),
+        why: None,
     };
     Some(Decision::Open(draft, death))
 }
@@ -429,7 +472,8 @@ fn first_ordinal(readings: &[(&Member, &Info)]) -> Option<ProcessRef> {
 }
 
 fn open(kind: PlanKind, reason: &'static str, from: Option<ProcessRef>, to: Option<ProcessRef>) -> Decision {
-    Decision::Open(Draft { kind, reason, from, to, offset: None }, Death::Definitive(reason))
+    let draft = Draft { kind, reason, from, to, offset: None, overwrites: Vec::new(), why: None };
+    Decision::Open(draft, Death::Definitive(reason))
 }
 
 fn not_yet_decided(what: &str) -> Decision {

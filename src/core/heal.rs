@@ -97,7 +97,7 @@ fn follow(situation: &Situation<'_>, master: &Member, master_info: &Info) -> Vec
     acts
 }
 
-/// Data that this cluster never had is not overwritten: the pod stays as it is.
+/// Data that this cluster does not know is not overwritten before the pod is admitted: see [`admit`].
 pub fn may_be_overwritten(situation: &Situation<'_>, member: &Member, info: &Info) -> bool {
     let registered = situation.record.registered.contains(&member.pod.uid);
     let known = situation.record.lineage.iter().any(|lineage| lineage.id == info.replid);
@@ -138,12 +138,33 @@ fn record(situation: &Situation<'_>, info: &Info, routed: bool) -> Option<Act> {
     }
     next.ever_had_data |= info.keys > 0;
     register_members(situation, &mut next);
+    let admitted = admit(situation, info);
+    if let Some(member) = admitted {
+        plan::register(&mut next, member.pod.uid.clone());
+        what = Recorded::Admitted { pod: member.pod.name.clone() };
+    }
     next = plan::quorum(&next, quorum_on_record(situation, info));
-    if situation.plan().is_some() && routed && settled_down(situation) {
+    if admitted.is_none() && situation.plan().is_some() && routed && settled_down(situation) {
         next = plan::close(&next);
         what = Recorded::Closed;
     }
     (next != *situation.record).then(|| Act::Record { next: Box::new(next), what })
+}
+
+/// A pod came with data that is not in the recorded history: a volume of before a scale in, or the last master's
+/// after others went on without it. Once the recorded data has a second copy, or nobody else can be one, the pod
+/// may follow; that it may is on record before it is told to.
+fn admit<'a>(situation: &Situation<'a>, master_info: &Info) -> Option<&'a Member> {
+    let (master, _) = situation.master()?;
+    let stranger = |member: &Member| {
+        member
+            .settled(situation.now)
+            .is_some_and(|info| info.is_fenced() && !info.loading && !may_be_overwritten(situation, member, info))
+    };
+    let others = || situation.others(master).filter(|member| member.listed && !member.pod.terminating);
+    let copied = situation.in_sync_count() > 0 || others().all(stranger);
+    let worth = master_info.keys > 0 && id_recorded(situation, master_info);
+    if worth && copied { others().find(|member| stranger(member)) } else { None }
 }
 
 /// Pods in sync are members; pods that are gone for good are not any more.

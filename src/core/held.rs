@@ -17,6 +17,8 @@ pub enum Held {
     NoSafeCandidate,
     /// The recorded successor can neither be read nor is it proven ended.
     WaitingForTarget,
+    /// Every pod booted anew, and one that may hold newer data is not back yet.
+    WaitingForMembers,
     /// A pod holds data of no known lineage, and no master has been recorded.
     UnknownData,
     /// A situation that is recognized, but for which no action has been decided.
@@ -33,6 +35,7 @@ impl Held {
             Held::NoQuorum => "NoQuorum",
             Held::NoSafeCandidate => "NoSafeCandidate",
             Held::WaitingForTarget => "WaitingForTarget",
+            Held::WaitingForMembers => "WaitingForMembers",
             Held::UnknownData => "UnknownData",
             Held::NotYetDecided => "NotYetDecided",
         }

@@ -2,6 +2,7 @@
 
 pub mod advance;
 pub mod candidate;
+pub mod cold;
 pub mod decide;
 pub mod event;
 pub mod facts;

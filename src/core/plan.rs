@@ -25,6 +25,10 @@ pub struct Draft {
     pub to: Option<ProcessRef>,
     /// Position of a successor that was chosen among several.
     pub offset: Option<i64>,
+    /// Uids of pods whose data may be replaced by the successor's.
+    pub overwrites: Vec<String>,
+    /// Why it is this one, for people.
+    pub why: Option<String>,
 }
 
 /// Who writes, and the epoch to use.
@@ -59,6 +63,7 @@ pub fn open(record: &Supervision, author: &Author<'_>, draft: &Draft, at: Timest
         reason: draft.reason.to_owned(),
         from: draft.from.clone(),
         to: draft.to.clone(),
+        overwrites: draft.overwrites.clone(),
         holder: author.term.to_owned(),
         w_before,
         started_at: Time(at),

@@ -123,6 +123,7 @@ impl Scene {
         member.lost_at = None;
         member.refused = None;
         member.asked.clear();
+        member.fenced_since = Some(NOW.saturating_sub(MS));
         member.sample = Some(Sample {
             asked_at: NOW.saturating_sub(2 * MS),
             answered_at: NOW.saturating_sub(MS),

@@ -82,6 +82,7 @@ fn plan(step: PlanStep) -> Plan {
         from: None,
         to: None,
         holder: "term".to_owned(),
+        overwrites: Vec::new(),
         w_before: 1,
         started_at: Time(Timestamp::UNIX_EPOCH),
     }
@@ -107,7 +108,11 @@ fn row_8_the_first_ordinal_is_promoted_only_when_all_pods_answer_and_are_empty()
     assert_eq!(decide(&fewer.situation()).1, Decision::Wait("WaitingForPods"));
     let mut with_data = scene;
     with_data.restart(1, 3);
-    assert_eq!(held(&with_data), ("Bootstrap", Held::UnknownData));
+    let (rule_name, draft, _) = opened(&with_data);
+    assert_eq!((rule_name, draft.kind, draft.reason), ("Bootstrap", PlanKind::Recover, "AdoptedData"));
+    assert_eq!(draft.to.unwrap().pod, "red-1");
+    with_data.hang(2, SECOND);
+    assert_eq!(held(&with_data), ("Bootstrap", Held::WaitingForMembers));
 }
 
 #[test]
@@ -188,6 +193,83 @@ fn row_13_an_unreachable_master_is_presumed_dead_after_its_time_and_without_witn
     scene.unroutable(0, 2 * SECOND);
     scene.member(0).bad_since = Some(NOW.saturating_sub(2 * SECOND));
     assert_eq!(rule(&scene), "Suspect");
+}
+
+/// All pods booted anew, this long ago: `(keys, offset of the recorded history)`.
+fn all_booted(pods: [(u64, Option<i64>); 3], ago: Duration) -> Scene {
+    let mut scene = Scene::settled(3);
+    for (ordinal, (keys, offset)) in (0..).zip(pods) {
+        scene.restart(ordinal, keys);
+        scene.member(ordinal).fenced_since = Some(NOW.saturating_sub(ago));
+        if let Some(offset) = offset {
+            scene.info(ordinal).replid = "line".to_owned();
+            scene.info(ordinal).replica_offset = Some(offset);
+        }
+    }
+    scene.replaced_confirmed = true;
+    scene
+}
+
+#[test]
+fn row_14_with_snapshots_the_newest_position_wins_once_all_are_back() {
+    let scene = all_booted([(7, Some(700)), (9, Some(900)), (8, Some(800))], 20 * MS);
+    let (rule_name, draft, _) = opened(&scene);
+    assert_eq!((rule_name, draft.reason), ("ColdStart", "ColdStart"));
+    assert_eq!(draft.to.unwrap().pod, "red-1");
+    assert_eq!(draft.overwrites, ["u0", "u2"]);
+}
+
+#[test]
+fn row_14_a_pod_that_is_not_back_may_have_the_newest_data() {
+    let scene = |ago: Duration| {
+        let mut scene = all_booted([(7, Some(700)), (9, Some(900)), (8, Some(800))], ago);
+        scene.refuse(1, ago);
+        scene
+    };
+    assert_eq!(decide(&scene(20 * MS).situation()), ("ColdStart", Decision::Wait("ColdStart")));
+    assert_eq!(held(&scene(20 * SECOND)), ("ColdStart", Held::WaitingForMembers));
+    assert_eq!(opened(&scene(31 * SECOND)).1.to.unwrap().pod, "red-2");
+}
+
+#[test]
+fn row_14_without_the_last_master_a_minute_is_waited() {
+    let scene = |ago: Duration| {
+        let mut scene = all_booted([(7, Some(700)), (9, Some(900)), (8, Some(800))], ago);
+        scene.refuse(0, ago);
+        scene
+    };
+    assert_eq!(held(&scene(31 * SECOND)), ("ColdStart", Held::WaitingForMembers));
+    assert_eq!(opened(&scene(61 * SECOND)).1.to.unwrap().pod, "red-1");
+}
+
+#[test]
+fn row_15_without_positions_the_last_masters_data_wins_and_then_the_most_keys() {
+    let mut scene = all_booted([(7, None), (9, None), (8, None)], 20 * MS);
+    // Its pod is another one now, on the same volume.
+    scene.record.master.as_mut().unwrap().uid = "u0-of-before".to_owned();
+    scene.evidence_since = NOW.saturating_sub(20 * SECOND);
+    assert_eq!(decide(&scene.situation()), ("ColdStart", Decision::Wait("ColdStart")), "it is only presumed dead");
+    for ordinal in 0..3 {
+        scene.member(ordinal).fenced_since = Some(NOW.saturating_sub(6 * SECOND));
+    }
+    let (rule_name, draft, _) = opened(&scene);
+    assert_eq!((rule_name, draft.reason), ("ColdStart", "ColdStart"));
+    assert_eq!(draft.to.unwrap().pod, "red-0");
+    assert_eq!(draft.overwrites, ["u1", "u2"]);
+    // Its volume is lost.
+    scene.info(0).keys = 0;
+    let (_, draft, _) = opened(&scene);
+    assert_eq!((draft.reason, draft.to.unwrap().pod.as_str()), ("ColdStartLossUnknown", "red-1"));
+    assert_eq!(draft.overwrites, ["u2"]);
+}
+
+#[test]
+fn row_15_a_process_that_survived_is_no_cold_start() {
+    let mut scene = all_booted([(7, None), (9, None), (8, None)], 20 * MS);
+    let survivor = Scene::settled(3).member(2).clone();
+    *scene.member(2) = survivor;
+    scene.lose_link(2, Duration::ZERO);
+    assert_eq!(opened(&scene).0, "DeadMaster");
 }
 
 #[test]
@@ -359,6 +441,9 @@ fn a_restarted_empty_master_is_not_promoted_while_a_replica_may_hold_the_data() 
     for ordinal in [1, 2] {
         scene.unroutable(ordinal, 30 * SECOND);
     }
+    scene.member(0).fenced_since = Some(NOW.saturating_sub(30 * SECOND));
+    assert_eq!(held(&scene).1, Held::WaitingForMembers);
+    scene.member(0).fenced_since = Some(NOW.saturating_sub(90 * SECOND));
     assert_eq!(held(&scene).1, Held::NoSafeCandidate);
 }
 

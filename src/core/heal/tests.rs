@@ -71,11 +71,22 @@ fn full_syncs_go_singly_and_partial_ones_at_once() {
 }
 
 #[test]
-fn data_that_this_cluster_never_had_is_not_overwritten() {
+fn unknown_data_is_replaced_only_when_the_masters_has_a_second_copy_and_that_is_on_record() {
     let mut scene = Scene::settled(3);
     scene.restart(1, 10);
     scene.record.registered.retain(|uid| uid != "u1");
     assert_eq!(commands(&scene), []);
+    assert!(next_record(&scene).unwrap().registered.contains(&"u1".to_owned()));
+    let mut without_copy = scene.clone();
+    without_copy.lose_link(2, Duration::from_secs(1));
+    let record = next_record(&without_copy);
+    assert!(!record.is_some_and(|next| next.registered.contains(&"u1".to_owned())));
+    let mut empty_master = scene.clone();
+    empty_master.info(0).keys = 0;
+    assert_eq!(next_record(&empty_master), None);
+    scene.record.registered.push("u1".to_owned());
+    assert_eq!(commands(&scene).len(), 1);
+    scene.record.registered.pop();
     scene.restart(1, 0);
     assert_eq!(commands(&scene).len(), 1, "an empty pod has nothing to lose");
 }
@@ -138,4 +149,16 @@ fn a_pod_that_is_gone_for_good_is_no_member_any_more() {
     let mut scene = Scene::settled(3);
     scene.record.registered.push("an older pod".to_owned());
     assert!(!next_record(&scene).unwrap().registered.contains(&"an older pod".to_owned()));
+}
+
+/// Scaled in to one and out again: the volumes of before are all that the other pods have.
+#[test]
+fn pods_on_old_volumes_follow_a_master_that_is_alone() {
+    let mut scene = Scene::settled(3);
+    scene.info(0).attached.clear();
+    for ordinal in [1, 2] {
+        scene.restart(ordinal, 5);
+    }
+    scene.record.registered = vec!["u0".to_owned()];
+    assert!(next_record(&scene).unwrap().registered.contains(&"u1".to_owned()));
 }

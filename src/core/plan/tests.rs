@@ -13,7 +13,15 @@ fn process(name: &str) -> ProcessRef {
 }
 
 fn failover() -> Draft {
-    Draft { kind: PlanKind::Failover, reason: "Test", from: Some(process("a")), to: None, offset: None }
+    Draft {
+        kind: PlanKind::Failover,
+        reason: "Test",
+        from: Some(process("a")),
+        to: None,
+        offset: None,
+        overwrites: Vec::new(),
+        why: None,
+    }
 }
 
 fn opened() -> Supervision {

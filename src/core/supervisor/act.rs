@@ -5,7 +5,7 @@
 
 use super::{Mode, PendingWrite, Slice, Supervisor};
 use crate::api::status::{PlanKind, PlanStep, RedisClusterStatus, Supervision};
-use crate::core::advance::{Act, Recorded, advance};
+use crate::core::advance::{Act, Opened, Recorded, advance};
 use crate::core::decide::{Decision, decide};
 use crate::core::event::{Effect, Expect, Measure, RoleCommand};
 use crate::core::facts::{Desired, Mono, Now, Role, RouteFact};
@@ -112,7 +112,8 @@ impl Supervisor {
             ..Story::default()
         };
         self.check_lease(effects);
-        self.write(now, &next, Recorded::Opened { definitive, offset: draft.offset }, effects);
+        let opened = Opened { definitive, offset: draft.offset, why: draft.why.clone() };
+        self.write(now, &next, Recorded::Opened(opened), effects);
     }
 
     fn first_sign(&self, uid: Option<&str>) -> Option<Mono> {

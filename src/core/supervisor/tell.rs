@@ -2,7 +2,7 @@
 
 use super::Supervisor;
 use crate::api::status::{PlanKind, PlanStep, Supervision};
-use crate::core::advance::Recorded;
+use crate::core::advance::{Opened, Recorded};
 use crate::core::event::{Effect, Measure, Notice, RoleCommand, StateGauges};
 use crate::core::facts::{Desired, Mono, Now, RouteFact};
 use crate::core::health::{Health, judge};
@@ -80,7 +80,7 @@ impl Supervisor {
         let to = plan.as_ref().and_then(|plan| plan.to.as_ref()).map(|to| to.pod.clone()).unwrap_or_default();
         let reason = plan.as_ref().map(|plan| plan.reason.clone()).unwrap_or_default();
         match what {
-            Recorded::Opened { definitive, offset } => {
+            Recorded::Opened(Opened { definitive, offset, why }) => {
                 self.story.recorded = Some(now.mono);
                 match self.plan_kind() {
                     Some(PlanKind::Bootstrap) => {
@@ -95,7 +95,8 @@ impl Supervisor {
                         self.tell(true, "DataLost", message, effects);
                     }
                     Some(PlanKind::Recover) => {
-                        let message = format!("{to} becomes the master again: no replica could replace it");
+                        let why = why.as_deref().unwrap_or("its own data is all there is");
+                        let message = format!("{to} becomes the master: {why}");
                         self.tell(true, "RecoveryStarted", message, effects);
                     }
                     Some(PlanKind::Failover) | None => {
@@ -145,6 +146,13 @@ impl Supervisor {
                 self.tell(false, "PlanAbandoned", message, effects);
             }
             Recorded::Closed => self.tell_closed(effects),
+            Recorded::Admitted { pod } => {
+                let message = format!(
+                    "{pod} came with data that is not in the recorded history, from a volume of before; it is replaced \
+                     by the master's"
+                );
+                self.tell(true, "StaleDataReplaced", message, effects);
+            }
             Recorded::Kept => {}
         }
     }

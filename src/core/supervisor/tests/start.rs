@@ -28,12 +28,61 @@ fn nobody_is_promoted_while_a_pod_does_not_answer() {
 }
 
 #[test]
-fn a_pod_with_keys_and_no_recorded_master_holds_the_bootstrap() {
+fn kept_data_without_a_record_is_taken_up_once_every_pod_answers() {
     let mut stage = Stage::new(3);
     stage.node("cache-1").keys = 5;
+    stage.node("cache-2").keys = 4;
+    stage.node("cache-0").up = false;
     stage.run(5 * SECOND);
     assert_eq!(stage.masters(), [] as [&str; 0]);
+    assert_eq!(stage.condition("Held"), ("True".to_owned(), "WaitingForMembers".to_owned()));
+    stage.node("cache-0").up = true;
+    assert!(stage.until(9 * SECOND, |stage| stage.nodes.iter().all(|node| node.keys == 5)));
+    assert_eq!(stage.masters(), ["cache-1"]);
+    let said = stage.told.iter().find(|notice| notice.reason == "RecoveryStarted").unwrap();
+    assert!(said.message.contains("the data of cache-2 is replaced by it"), "{}", said.message);
+}
+
+/// Somebody wipes the status of a running cluster.
+#[test]
+fn a_running_cluster_without_a_record_is_taken_up_as_it_is() {
+    let mut stage = Stage::settled(3);
+    let before = stage.nodes.iter().map(|node| (node.promotions, node.full_syncs)).collect::<Vec<_>>();
+    stage.status = None;
+    stage.start_operator();
+    stage.node("cache-2").cut_off = true;
+    assert!(stage.until(9 * SECOND, |stage| stage.record().master.is_some()), "{:?}", stage.status);
+    stage.node("cache-2").cut_off = false;
+    stage.run(3 * SECOND);
+    assert_eq!(stage.masters(), ["cache-0"]);
+    let after = stage.nodes.iter().map(|node| (node.promotions, node.full_syncs)).collect::<Vec<_>>();
+    assert_eq!(before, after);
+    assert!(stage.until(9 * SECOND, |stage| stage.condition("FailoverReady").0 == "True"));
+}
+
+#[test]
+fn two_masters_without_a_record_are_nobodys_choice() {
+    let mut stage = Stage::settled(3);
+    stage.status = None;
+    stage.start_operator();
+    let node = stage.node("cache-1");
+    (node.role, node.link_up) = (crate::core::facts::Role::Master, false);
+    stage.run(5 * SECOND);
     assert_eq!(stage.condition("Held"), ("True".to_owned(), "UnknownData".to_owned()));
+    assert_eq!(stage.masters(), ["cache-0", "cache-1"]);
+}
+
+/// All pods are deleted at once, and come back on their volumes.
+#[test]
+fn when_all_pods_come_back_on_their_volumes_the_last_masters_data_is_everybodys() {
+    let mut stage = Stage::settled(3);
+    for name in ["cache-0", "cache-1", "cache-2"] {
+        stage.replace_pod(name);
+        stage.node(name).keys = 9;
+    }
+    stage.node("cache-0").keys = 10;
+    assert!(stage.until(30 * SECOND, |stage| stage.masters() == ["cache-0"]), "{:?}", stage.reasons());
+    assert!(stage.until(30 * SECOND, |stage| stage.nodes.iter().all(|node| node.keys == 10)));
 }
 
 #[test]
