@@ -170,7 +170,7 @@ impl Pass<'_> {
         let report = ControllerReport {
             observed_generation: if applied { cluster.metadata.generation } else { observed(Some(cluster)) },
             progressing,
-            ..self.report()
+            ..self.report(Some(cluster))
         };
         self.hand_over(report);
         if !findings.failed.is_empty() {
@@ -188,7 +188,7 @@ impl Pass<'_> {
         let report = ControllerReport {
             observed_generation: observed(cluster),
             spec_invalid: Some((reason.to_owned(), sentence)),
-            ..self.report()
+            ..self.report(cluster)
         };
         self.hand_over(report);
         Action::requeue(LOOK_AGAIN)
@@ -198,7 +198,7 @@ impl Pass<'_> {
     fn stand_by(&self, cluster: &RedisCluster) -> Action {
         let passwords = passwords::cached(&self.room.caches, &self.key, &self.uid);
         self.room.memory.of(&self.key, &self.uid, |entry| entry.passwords = passwords);
-        self.hand_over(ControllerReport { observed_generation: observed(Some(cluster)), ..self.report() });
+        self.hand_over(ControllerReport { observed_generation: observed(Some(cluster)), ..self.report(Some(cluster)) });
         Action::await_change()
     }
 
@@ -210,12 +210,14 @@ impl Pass<'_> {
         });
     }
 
-    fn report(&self) -> ControllerReport {
+    fn report(&self, cluster: Option<&RedisCluster>) -> ControllerReport {
+        let status = cluster.and_then(|cluster| cluster.status.as_ref());
         let pods =
             self.live.as_ref().and_then(|live| live.status.as_ref()).map_or(0, |status| status.replicas);
         ControllerReport {
             replicas: pods,
             selector: Some(objects::selector(&self.key.name)),
+            recorded: status.is_some_and(|status| status.supervision.is_some()),
             ..ControllerReport::default()
         }
     }

@@ -126,6 +126,8 @@ pub struct ControllerReport {
     /// Pods that exist.
     pub replicas: i32,
     pub selector: Option<String>,
+    /// The watched object has the supervisor's record in its status.
+    pub recorded: bool,
     /// `None`: the spec is valid. Otherwise (reason, message).
     pub spec_invalid: Option<(String, String)>,
     /// `None`: all objects equal the spec. Otherwise (reason, message): a failing or foreign object, a

@@ -42,7 +42,14 @@ impl Supervisor {
             Event::Stored(stored) => self.stored(*stored),
             Event::Desired(desired) => self.desired = Some(desired),
             Event::Pods(pods) => self.pods(mono, pods, effects),
-            Event::Reported(report) => self.report = report,
+            Event::Reported(report) => {
+                // Somebody took the record out of the status: what is there now decides, not our memory.
+                let wiped = self.report.recorded && !report.recorded;
+                if wiped && self.stored.is_some() && self.write.is_none() {
+                    self.read_again(mono);
+                }
+                self.report = report;
+            }
             Event::RouteSeen(seen) => {
                 self.max_epoch = self.max_epoch.max(seen.as_ref().map_or(0, |route| route.epoch));
                 self.routing.seen = seen.map_or(Slice::Absent, Slice::Says);

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::stage::{MS, Stage};
-use crate::core::event::RoleCommand;
+use crate::core::event::{Event, RoleCommand};
+use crate::core::facts::ControllerReport;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -58,6 +59,21 @@ fn a_running_cluster_without_a_record_is_taken_up_as_it_is() {
     let after = stage.nodes.iter().map(|node| (node.promotions, node.full_syncs)).collect::<Vec<_>>();
     assert_eq!(before, after);
     assert!(stage.until(9 * SECOND, |stage| stage.condition("FailoverReady").0 == "True"));
+}
+
+#[test]
+fn a_status_wiped_under_a_leader_that_remembers_is_made_anew_from_what_is_there() {
+    let mut stage = Stage::settled(3);
+    let epoch = stage.record().epoch;
+    let report = |recorded| Event::Reported(ControllerReport { recorded, ..ControllerReport::default() });
+    stage.feed(report(true));
+    stage.run(SECOND);
+    stage.status = None;
+    stage.feed(report(false));
+    assert!(stage.until(SECOND, |stage| stage.status.is_some()));
+    assert!(stage.until(9 * SECOND, |stage| stage.condition("FailoverReady").0 == "True"));
+    assert_eq!((stage.masters(), stage.master()), (vec!["cache-0".to_owned()], "cache-0".to_owned()));
+    assert!(stage.record().epoch > epoch);
 }
 
 #[test]
