@@ -25,6 +25,10 @@ pub const MAX_NAME: usize = 40;
 pub fn headless_service(cluster: &str) -> String {
     format!("{cluster}-headless")
 }
+/// Service for reads.
+pub fn replicas_service(cluster: &str) -> String {
+    format!("{cluster}-replicas")
+}
 /// `ConfigMap` with the boot file.
 pub fn config_map(cluster: &str) -> String {
     format!("{cluster}-config")

@@ -10,7 +10,7 @@ use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 
-use crate::api::RedisClusterStatus;
+use crate::api::{RedisClusterStatus, names};
 use crate::controller;
 use crate::core::event::{Effect, Endpoint, Event, Expect, Measure, Notice, Stored, WriteOutcome};
 use crate::core::facts::{Mono, Now};
@@ -21,7 +21,7 @@ use crate::kube::{live, status, watch};
 use crate::report::events::Teller;
 use crate::report::metrics::Metrics;
 use crate::supervisor::outside::{self, Failure};
-use crate::supervisor::{ClusterInput, ClusterKey, Machine, OwnedPod, Supervisors, WatchedRoute, clock};
+use crate::supervisor::{ClusterInput, ClusterKey, Machine, OwnedPod, Supervisors, WatchedReads, WatchedRoute, clock};
 
 /// What the supervisors' tasks see of everything else.
 pub struct World {
@@ -37,7 +37,8 @@ impl outside::Outside for World {
             client: self.client.clone(),
             key: key.clone(),
             uid: uid.into(),
-            route: RouteWriter::new(self.client.clone(), key.clone(), uid),
+            route: RouteWriter::new(self.client.clone(), key.clone(), uid, &key.name),
+            reads: RouteWriter::new(self.client.clone(), key.clone(), uid, names::replicas_service(&key.name)),
             teller: self.teller.clone(),
             metrics: self.metrics.clone(),
         })
@@ -77,6 +78,7 @@ struct ClusterWorld {
     key: ClusterKey,
     uid: Arc<str>,
     route: RouteWriter,
+    reads: RouteWriter,
     teller: Teller,
     metrics: Metrics,
 }
@@ -97,7 +99,15 @@ impl outside::Cluster for ClusterWorld {
     }
 
     fn write_route(&self, endpoint: Option<Endpoint>, epoch: u64) -> BoxFuture<'static, WriteOutcome> {
-        self.route.write(endpoint.as_ref(), epoch).boxed()
+        self.route.write(endpoint.as_slice(), epoch).boxed()
+    }
+
+    fn write_reads(&self, endpoints: Vec<Endpoint>, epoch: u64) -> BoxFuture<'static, WriteOutcome> {
+        self.reads.write(&endpoints, epoch).boxed()
+    }
+
+    fn reads_seen(&self, resource_version: Option<String>) {
+        self.reads.seen(resource_version);
     }
 
     fn route_seen(&self, resource_version: Option<String>) {
@@ -140,6 +150,10 @@ impl watch::Sink for Supervisors {
 
     fn route(&self, cluster: &ClusterKey, route: Option<WatchedRoute>) {
         Supervisors::route(self, cluster, route);
+    }
+
+    fn reads(&self, cluster: &ClusterKey, reads: Option<WatchedReads>) {
+        Supervisors::reads(self, cluster, reads);
     }
 }
 

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use crate::api::status::{LastFailover, PlanKind, RedisClusterStatus};
-use crate::core::facts::{ControllerReport, Desired, Info, LinkId, Mono, PodFact, RouteFact, Ticket};
+use crate::core::facts::{
+    ControllerReport, Desired, Info, LinkId, Mono, PodFact, ReadsFact, RouteFact, Ticket,
+};
 
 /// Something happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +27,8 @@ pub enum Event {
     Reported(ControllerReport),
     /// The master's EndpointSlice as read or watched; `None`: it does not exist.
     RouteSeen(Option<RouteFact>),
+    /// The replicas' EndpointSlice as watched; `None`: it does not exist.
+    ReadsSeen(Option<ReadsFact>),
     /// Answer to [`Effect::Dial`]. `Silent` may be followed by another outcome of the same dial.
     Dialed { uid: String, outcome: DialOutcome },
     /// Answer to [`Effect::Knock`].
@@ -39,6 +43,8 @@ pub enum Event {
     StatusWritten { ticket: Ticket, outcome: WriteOutcome },
     /// Answer to [`Effect::Route`].
     RouteWritten { ticket: Ticket, outcome: WriteOutcome },
+    /// Answer to [`Effect::RouteReads`].
+    ReadsWritten { ticket: Ticket, outcome: WriteOutcome },
     /// Answer to [`Effect::CheckLease`]: whether a live read shows this operator as the holder.
     LeaseChecked { ticket: Ticket, held: bool },
     /// Answer to [`Effect::ConfirmPod`]: the address of the pod with that uid by a live read; `None` when
@@ -143,6 +149,8 @@ pub enum Effect {
     ConfirmPod { ticket: Ticket, pod: String, uid: String },
     /// Point the master Service to this endpoint, or to nobody.
     Route { ticket: Ticket, endpoint: Option<Endpoint>, epoch: u64 },
+    /// Point the replicas Service to these endpoints.
+    RouteReads { ticket: Ticket, endpoints: Vec<Endpoint>, epoch: u64 },
     /// Set or remove the pod's role label (for people and budgets; never read by a decision).
     Label { pod: String, uid: String, role: Option<&'static str> },
     /// Tell people: Event and log line.
@@ -160,7 +168,7 @@ pub enum Expect {
     At { uid: String, epoch: u64, plan: Option<String> },
 }
 
-/// Where the master Service leads.
+/// Where a Service leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     pub pod: String,

@@ -1,5 +1,6 @@
 //! Plain values about pods and servers, as they come in from the two outer worlds. Pure.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -141,6 +142,15 @@ pub struct RouteFact {
     pub ip: Option<String>,
     /// Uid of the pod, from the annotation.
     pub uid: Option<String>,
+    /// Epoch, from the annotation.
+    pub epoch: u64,
+}
+
+/// The replicas Service's EndpointSlice as read or watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadsFact {
+    /// (address, uid of the pod)
+    pub endpoints: BTreeSet<(String, String)>,
     /// Epoch, from the annotation.
     pub epoch: u64,
 }

@@ -1,8 +1,7 @@
-//! The route: the one EndpointSlice behind the master Service. Each write names the version of the slice
-//! that its writer knew, so that a late write of an older leader is refused.
+//! The routes: one EndpointSlice behind the master Service, one behind the replicas Service. Each write names the
+//! version of the slice that its writer knew, so that a late write of an older leader is refused.
 
 use std::future::Future;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -25,11 +24,13 @@ const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 /// Label that keeps Kubernetes' own slice controllers away.
 pub const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 
-/// Writes the slice of one cluster.
+/// Writes one slice of one cluster.
 #[derive(Clone)]
 pub struct RouteWriter {
     api: Api<EndpointSlice>,
     key: ClusterKey,
+    /// Name of the slice and of its Service.
+    service: String,
     cluster_uid: String,
     known: Arc<Mutex<Known>>,
 }
@@ -46,11 +47,18 @@ enum Known {
 }
 
 impl RouteWriter {
-    /// `cluster_uid`: uid of the `RedisCluster`; a slice that belongs to another object is never touched.
-    pub fn new(client: Client, key: ClusterKey, cluster_uid: impl Into<String>) -> Self {
+    /// `cluster_uid`: uid of the `RedisCluster`; a slice that belongs to another object is never touched. `service`:
+    /// name of the Service, which is the slice's as well.
+    pub fn new(
+        client: Client,
+        key: ClusterKey,
+        cluster_uid: impl Into<String>,
+        service: impl Into<String>,
+    ) -> Self {
         Self {
             api: Api::namespaced(client, &key.namespace),
             key,
+            service: service.into(),
             cluster_uid: cluster_uid.into(),
             known: Arc::new(Mutex::new(Known::Nothing)),
         }
@@ -77,8 +85,8 @@ impl RouteWriter {
 
     /// Reads the slice live, and writes from then on against what was read. `None`: there is none.
     pub async fn read(&self) -> Result<Option<WatchedRoute>, Error> {
-        let act = format!("reading EndpointSlice {}/{}", self.key.namespace, self.key.name);
-        let slice = answer::read_opt(act, self.api.get(&self.key.name)).await?;
+        let act = format!("reading EndpointSlice {}/{}", self.key.namespace, self.service);
+        let slice = answer::read_opt(act, self.api.get(&self.service)).await?;
         *self.known() = match &slice {
             None => Known::Absent,
             Some(slice) if self.owns(slice) => known_from(slice),
@@ -87,20 +95,20 @@ impl RouteWriter {
         Ok(slice.as_ref().map(watched))
     }
 
-    /// Points the Service to `endpoint`, or to nobody. Where there is no slice, nobody needs no write.
+    /// Points the Service to these endpoints, or to nobody. Where there is no slice, nobody needs no write.
     ///
     /// What is known of the slice is taken when this is called, not when the future first runs: a version
     /// that arrives after the decision must not let an old decision through.
     pub fn write(
         &self,
-        endpoint: Option<&Endpoint>,
+        endpoints: &[Endpoint],
         epoch: u64,
     ) -> impl Future<Output = WriteOutcome> + Send + use<> {
         let known = self.known().clone();
-        let slice = self.slice(endpoint, epoch);
+        let slice = self.slice(endpoints, epoch);
         let writer = self.clone();
         async move {
-            let act = format!("writing EndpointSlice {}/{}", writer.key.namespace, writer.key.name);
+            let act = format!("writing EndpointSlice {}/{}", writer.key.namespace, writer.service);
             let outcome = timeout(DEADLINE, writer.put(&act, known, slice, epoch)).await;
             let outcome = outcome.unwrap_or_else(|_| answer::silent(&act));
             if outcome != WriteOutcome::Written {
@@ -128,7 +136,7 @@ impl RouteWriter {
                 if slice.endpoints.is_empty() {
                     slice.address_type = address_type; // cannot be changed
                 }
-                let replaced = answer::write(act, self.api.replace(&self.key.name, &params, &slice)).await;
+                let replaced = answer::write(act, self.api.replace(&self.service, &params, &slice)).await;
                 // Somebody deleted it: as much a foreign write as any other.
                 replaced.map_err(|outcome| match outcome {
                     WriteOutcome::Gone => WriteOutcome::Conflict,
@@ -147,7 +155,7 @@ impl RouteWriter {
 
     /// Reads the slice before a write that knows nothing of it.
     async fn look(&self, act: &str, epoch: u64) -> Result<Known, WriteOutcome> {
-        let slice = match answer::write(act, self.api.get(&self.key.name)).await {
+        let slice = match answer::write(act, self.api.get(&self.service)).await {
             Ok(slice) => slice,
             Err(WriteOutcome::Gone) => return Ok(Known::Absent),
             Err(outcome) => return Err(outcome),
@@ -170,28 +178,30 @@ impl RouteWriter {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn slice(&self, endpoint: Option<&Endpoint>, epoch: u64) -> EndpointSlice {
+    fn slice(&self, endpoints: &[Endpoint], epoch: u64) -> EndpointSlice {
         let mut annotations = vec![(EPOCH_ANNOTATION, epoch.to_string())];
-        annotations.extend(endpoint.map(|endpoint| (POD_UID_ANNOTATION, endpoint.uid.clone())));
+        if let [endpoint] = endpoints {
+            annotations.push((POD_UID_ANNOTATION, endpoint.uid.clone()));
+        }
+        // All addresses of a slice are of one family, as all addresses of a cluster's pods are.
+        let is_v6 = endpoints.first().is_some_and(|endpoint| endpoint.ip.is_ipv6());
+        let endpoints = endpoints.iter().filter(|endpoint| endpoint.ip.is_ipv6() == is_v6);
         let labels = [
-            (SERVICE_LABEL, self.key.name.as_str()),
+            (SERVICE_LABEL, self.service.as_str()),
             (MANAGED_BY_LABEL, MANAGER),
             (CLUSTER_LABEL, self.key.name.as_str()),
         ];
         EndpointSlice {
             metadata: ObjectMeta {
-                name: Some(self.key.name.clone()),
+                name: Some(self.service.clone()),
                 namespace: Some(self.key.namespace.clone()),
                 labels: Some(labels.map(|(key, value)| (key.into(), value.into())).into()),
                 annotations: Some(annotations.into_iter().map(|(key, value)| (key.into(), value)).collect()),
                 owner_references: Some(vec![self.owner()]),
                 ..ObjectMeta::default()
             },
-            address_type: match endpoint.map(|endpoint| endpoint.ip) {
-                Some(IpAddr::V6(_)) => "IPv6".into(),
-                _ => "IPv4".into(),
-            },
-            endpoints: endpoint.map(|endpoint| self.endpoint(endpoint)).into_iter().collect(),
+            address_type: if is_v6 { "IPv6" } else { "IPv4" }.into(),
+            endpoints: endpoints.map(|endpoint| self.endpoint(endpoint)).collect(),
             ports: Some(vec![EndpointPort {
                 name: Some(PORT_NAME.into()),
                 port: Some(i32::from(REDIS_PORT)),

@@ -9,7 +9,7 @@ const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
 
 fn writer(server: &Server) -> RouteWriter {
     let key = ClusterKey { namespace: "shop".into(), name: "cache".into() };
-    RouteWriter::new(server.client.clone(), key, "cluster-uid")
+    RouteWriter::new(server.client.clone(), key, "cluster-uid", "cache")
 }
 
 fn endpoint(ip: &str) -> Endpoint {
@@ -58,8 +58,8 @@ fn store(mut version: u64, mut exists: bool) -> impl FnMut(&Asked) -> Answer + S
 async fn the_first_write_reads_and_creates_and_the_next_one_replaces_its_own_version() {
     let server = Server::start(store(10, false));
     let writer = writer(&server);
-    assert_eq!(writer.write(Some(&endpoint("10.244.1.7")), 4).await, WriteOutcome::Written);
-    assert_eq!(writer.write(Some(&endpoint("10.244.1.8")), 5).await, WriteOutcome::Written);
+    assert_eq!(writer.write(&[endpoint("10.244.1.7")], 4).await, WriteOutcome::Written);
+    assert_eq!(writer.write(&[endpoint("10.244.1.8")], 5).await, WriteOutcome::Written);
     let named = format!("{SLICES}/cache");
     assert_eq!(server.lines(), [format!("GET {named}"), format!("POST {SLICES}"), format!("PUT {named}")]);
     let requests = server.requests();
@@ -96,8 +96,8 @@ async fn a_conflict_is_told_and_the_next_write_reads_first() {
     });
     let writer = writer(&server);
     writer.read().await.unwrap();
-    assert_eq!(writer.write(Some(&endpoint("10.244.1.7")), 4).await, WriteOutcome::Conflict);
-    assert_eq!(writer.write(Some(&endpoint("10.244.1.7")), 4).await, WriteOutcome::Written);
+    assert_eq!(writer.write(&[endpoint("10.244.1.7")], 4).await, WriteOutcome::Conflict);
+    assert_eq!(writer.write(&[endpoint("10.244.1.7")], 4).await, WriteOutcome::Written);
     let methods: Vec<String> =
         server.lines().iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect();
     assert_eq!(methods, ["GET", "PUT", "GET", "PUT"]);
@@ -107,18 +107,18 @@ async fn a_conflict_is_told_and_the_next_write_reads_first() {
 async fn a_slice_of_another_owner_is_never_written() {
     let server = Server::start(|_| Answer::Body(200, stored("10", 1, "another-uid")));
     let writer = writer(&server);
-    let outcome = writer.write(Some(&endpoint("10.244.1.7")), 4).await;
+    let outcome = writer.write(&[endpoint("10.244.1.7")], 4).await;
     assert!(matches!(&outcome, WriteOutcome::Denied(why) if why.contains("does not belong")), "{outcome:?}");
     // Nor when the watch has told its version.
     writer.seen(Some("10".into()));
-    assert!(matches!(writer.write(None, 4).await, WriteOutcome::Denied(_)));
+    assert!(matches!(writer.write(&[], 4).await, WriteOutcome::Denied(_)));
     assert!(server.lines().iter().all(|line| line.starts_with("GET")), "{:?}", server.lines());
 }
 
 #[tokio::test]
 async fn a_decision_older_than_the_one_in_the_slice_is_refused() {
     let server = Server::start(|_| Answer::Body(200, stored("10", 9, "cluster-uid")));
-    assert_eq!(writer(&server).write(Some(&endpoint("10.244.1.7")), 8).await, WriteOutcome::Conflict);
+    assert_eq!(writer(&server).write(&[endpoint("10.244.1.7")], 8).await, WriteOutcome::Conflict);
     assert_eq!(server.lines().len(), 1);
 }
 
@@ -127,9 +127,9 @@ async fn a_version_seen_after_the_decision_does_not_let_the_old_decision_through
     let server = Server::start(store(10, true));
     let writer = writer(&server);
     writer.read().await.unwrap();
-    let paused = writer.write(Some(&endpoint("10.244.1.7")), 4);
-    let other = super::RouteWriter::new(server.client.clone(), writer.key.clone(), "cluster-uid");
-    assert_eq!(other.write(Some(&endpoint("10.244.1.8")), 5).await, WriteOutcome::Written);
+    let paused = writer.write(&[endpoint("10.244.1.7")], 4);
+    let other = super::RouteWriter::new(server.client.clone(), writer.key.clone(), "cluster-uid", "cache");
+    assert_eq!(other.write(&[endpoint("10.244.1.8")], 5).await, WriteOutcome::Written);
     writer.seen(Some("11".into()));
     assert_eq!(paused.await, WriteOutcome::Conflict);
 }
@@ -156,21 +156,21 @@ async fn what_the_watch_saw_is_written_against_unless_it_is_an_older_echo() {
 async fn emptying_keeps_the_address_type_and_a_missing_slice_needs_no_emptying() {
     let server = Server::start(store(10, true));
     let writer = writer(&server);
-    assert_eq!(writer.write(None, 4).await, WriteOutcome::Written);
+    assert_eq!(writer.write(&[], 4).await, WriteOutcome::Written);
     let emptied = server.requests().pop().unwrap();
     assert_eq!(emptied.body["addressType"], "IPv4");
     assert_eq!(emptied.body["endpoints"], json!([]));
     assert_eq!(emptied.body["metadata"]["annotations"], json!({"redis-ha.dev/epoch": "4"}));
 
     let server = Server::start(store(10, false));
-    assert_eq!(super::tests::writer(&server).write(None, 4).await, WriteOutcome::Written);
+    assert_eq!(super::tests::writer(&server).write(&[], 4).await, WriteOutcome::Written);
     assert_eq!(server.lines(), [format!("GET {SLICES}/cache")]);
 }
 
 #[tokio::test]
 async fn an_ipv6_endpoint_makes_an_ipv6_slice() {
     let server = Server::start(store(10, false));
-    writer(&server).write(Some(&endpoint("fd00::7")), 4).await;
+    writer(&server).write(&[endpoint("fd00::7")], 4).await;
     let created = server.requests().pop().unwrap();
     assert_eq!(
         (&created.body["addressType"], &created.body["endpoints"][0]["addresses"][0]),
@@ -192,8 +192,8 @@ async fn a_slice_deleted_by_hand_is_a_conflict_and_then_made_again() {
     });
     let writer = writer(&server);
     writer.read().await.unwrap();
-    assert_eq!(writer.write(Some(&endpoint("10.244.1.7")), 4).await, WriteOutcome::Conflict);
-    assert_eq!(writer.write(Some(&endpoint("10.244.1.7")), 4).await, WriteOutcome::Written);
+    assert_eq!(writer.write(&[endpoint("10.244.1.7")], 4).await, WriteOutcome::Conflict);
+    assert_eq!(writer.write(&[endpoint("10.244.1.7")], 4).await, WriteOutcome::Written);
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,7 +203,7 @@ async fn a_write_without_an_answer_is_unknown_and_forgets_the_version() {
         if put { Answer::Silence } else { Answer::Body(200, stored("10", 1, "cluster-uid")) }
     });
     let writer = writer(&server);
-    let outcome = writer.write(Some(&endpoint("10.244.1.7")), 4).await;
+    let outcome = writer.write(&[endpoint("10.244.1.7")], 4).await;
     assert!(matches!(outcome, WriteOutcome::Unknown(_)), "{outcome:?}");
     assert_eq!(*writer.known(), Known::Nothing);
 }

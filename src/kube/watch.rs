@@ -20,9 +20,9 @@ use tracing::{debug, warn};
 use super::answer::chain;
 use super::index::{Entry, Index};
 use super::route::{MANAGED_BY_LABEL, watched_route};
-use crate::api::names::{CLUSTER_LABEL, MANAGER, ROLE_LABEL};
-use crate::core::facts::PodFact;
-use crate::supervisor::{ClusterKey, OwnedPod, WatchedRoute};
+use crate::api::names::{CLUSTER_LABEL, MANAGER, ROLE_LABEL, replicas_service};
+use crate::core::facts::{PodFact, ReadsFact};
+use crate::supervisor::{ClusterKey, OwnedPod, WatchedReads, WatchedRoute};
 
 /// A watch that says nothing for this long is renewed: a connection that was cut silently is noticed then.
 const RENEW_SECONDS: u32 = 60;
@@ -33,6 +33,8 @@ pub trait Sink: Send + Sync + 'static {
     fn pods(&self, cluster: &ClusterKey, pods: Vec<OwnedPod>);
     /// The slice of the cluster's master Service; `None`: there is none (any more).
     fn route(&self, cluster: &ClusterKey, route: Option<WatchedRoute>);
+    /// The slice of the cluster's replicas Service; `None`: there is none (any more).
+    fn reads(&self, cluster: &ClusterKey, reads: Option<WatchedReads>);
 }
 
 /// True once the first list is complete: caches of a fresh operator know nothing before.
@@ -47,7 +49,18 @@ pub async fn pods<S: Sink + ?Sized>(client: Client, namespace: Option<&str>, sin
 /// Watches the slices that the operator manages.
 pub async fn routes<S: Sink + ?Sized>(client: Client, namespace: Option<&str>, sink: Arc<S>, synced: Synced) {
     let events = watched::<SlimSlice>(client, namespace, &format!("{MANAGED_BY_LABEL}={MANAGER}"));
-    follow(events, SlimSlice::entry, &synced, |index, key| sink.route(key, index.of(key).pop())).await;
+    follow(events, SlimSlice::entry, &synced, |index, key| {
+        let (mut route, mut reads) = (None, None);
+        for slice in index.of(key) {
+            match slice {
+                WatchedSlice::Master(seen) => route = Some(seen),
+                WatchedSlice::Replicas(seen) => reads = Some(seen),
+            }
+        }
+        sink.route(key, route);
+        sink.reads(key, reads);
+    })
+    .await;
 }
 
 fn watched<K>(
@@ -176,20 +189,55 @@ struct SlimSlice {
 }
 
 #[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct SlimEndpoint {
     #[serde(default)]
     addresses: Vec<String>,
+    target_ref: Option<SlimTarget>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct SlimTarget {
+    uid: Option<String>,
+}
+
+/// A slice of one of the cluster's two Services.
+#[derive(Clone, Debug, PartialEq)]
+enum WatchedSlice {
+    Master(WatchedRoute),
+    Replicas(WatchedReads),
 }
 
 impl SlimSlice {
-    /// Only the master's slice: it bears the cluster's own name.
-    fn entry(self) -> Option<Entry<WatchedRoute>> {
-        let endpoints = self.endpoints.unwrap_or_default();
-        let addresses = endpoints.iter().flat_map(|endpoint| &endpoint.addresses);
-        let value = watched_route(&self.metadata, addresses.map(String::as_str));
-        let (namespace, name) = (self.metadata.namespace?, self.metadata.name?);
-        let cluster = self.metadata.labels?.remove(CLUSTER_LABEL)?;
-        (cluster == name).then_some(Entry { namespace, name, cluster, value })
+    /// The slices bear the names of their Services.
+    fn entry(self) -> Option<Entry<WatchedSlice>> {
+        let Self { metadata, endpoints } = self;
+        let endpoints = endpoints.unwrap_or_default();
+        let (namespace, name) = (metadata.namespace.clone()?, metadata.name.clone()?);
+        let cluster = metadata.labels.as_ref()?.get(CLUSTER_LABEL)?.clone();
+        let addresses = endpoints.iter().flat_map(|endpoint| &endpoint.addresses).map(String::as_str);
+        let route = watched_route(&metadata, addresses);
+        let value = if name == cluster {
+            WatchedSlice::Master(route)
+        } else if name == replicas_service(&cluster) {
+            let WatchedRoute { resource_version, fact } = route;
+            let endpoints = endpoints.into_iter().filter_map(SlimEndpoint::fact).collect();
+            WatchedSlice::Replicas(WatchedReads {
+                resource_version,
+                fact: ReadsFact { endpoints, epoch: fact.epoch },
+            })
+        } else {
+            return None;
+        };
+        Some(Entry { namespace, name, cluster, value })
+    }
+}
+
+impl SlimEndpoint {
+    /// Address and uid of the pod.
+    fn fact(self) -> Option<(String, String)> {
+        let uid = self.target_ref.and_then(|target| target.uid).unwrap_or_default();
+        Some((self.addresses.into_iter().next()?, uid))
     }
 }
 

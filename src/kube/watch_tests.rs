@@ -58,19 +58,31 @@ fn a_pod_without_a_number_is_ignored() {
     assert!(decode::<SlimPod>(pod("cache-backup", "pod-uid", None)).entry().is_none());
 }
 
+fn slice(name: &str) -> serde_json::Value {
+    json!({"metadata": {"name": name, "namespace": "shop", "resourceVersion": "77",
+            "labels": {"redis-ha.dev/cluster": "cache"},
+            "annotations": {"redis-ha.dev/epoch": "6", "redis-ha.dev/pod-uid": "pod-uid"}},
+        "addressType": "IPv4", "endpoints": [
+            {"addresses": ["10.244.1.7"], "targetRef": {"kind": "Pod", "uid": "uid-7"}},
+            {"addresses": ["10.244.2.8"], "targetRef": {"kind": "Pod", "uid": "uid-8"}}]})
+}
+
 #[test]
-fn only_the_masters_slice_is_a_route() {
-    let slice = |name: &str| {
-        json!({"metadata": {"name": name, "namespace": "shop", "resourceVersion": "77",
-                "labels": {"redis-ha.dev/cluster": "cache"},
-                "annotations": {"redis-ha.dev/epoch": "6", "redis-ha.dev/pod-uid": "pod-uid"}},
-            "addressType": "IPv4", "endpoints": [{"addresses": ["10.244.1.7"]}]})
+fn the_slices_of_both_services_are_told_apart_by_their_names() {
+    let WatchedSlice::Master(route) = decode::<SlimSlice>(slice("cache")).entry().unwrap().value else {
+        panic!("the cluster's own name is the master's");
     };
-    let route = decode::<SlimSlice>(slice("cache")).entry().unwrap().value;
     assert_eq!(route.resource_version, "77");
     assert_eq!((route.fact.ip.as_deref(), route.fact.epoch), (Some("10.244.1.7"), 6));
     assert_eq!(route.fact.uid.as_deref(), Some("pod-uid"));
-    assert!(decode::<SlimSlice>(slice("cache-replicas")).entry().is_none());
+    let WatchedSlice::Replicas(reads) = decode::<SlimSlice>(slice("cache-replicas")).entry().unwrap().value
+    else {
+        panic!("this one is for reads");
+    };
+    assert_eq!((reads.resource_version.as_str(), reads.fact.epoch), ("77", 6));
+    let expected = [("10.244.1.7", "uid-7"), ("10.244.2.8", "uid-8")];
+    assert_eq!(reads.fact.endpoints, expected.map(|(ip, uid)| (ip.to_owned(), uid.to_owned())).into());
+    assert!(decode::<SlimSlice>(slice("cache-headless")).entry().is_none());
 }
 
 #[test]
@@ -78,7 +90,7 @@ fn an_edited_or_empty_slice_is_still_a_route() {
     let route = decode::<SlimSlice>(json!({"metadata": {"name": "cache", "namespace": "shop",
         "labels": {"redis-ha.dev/cluster": "cache"}, "annotations": {"redis-ha.dev/epoch": "many"}},
         "addressType": "IPv4", "endpoints": null}));
-    let fact = route.entry().unwrap().value.fact;
+    let WatchedSlice::Master(WatchedRoute { fact, .. }) = route.entry().unwrap().value else { panic!() };
     assert_eq!((fact.ip, fact.uid, fact.epoch), (None, None, 0));
 }
 

@@ -12,7 +12,7 @@ mod task;
 pub use registry::Supervisors;
 pub use task::Machine;
 
-use crate::core::facts::{ControllerReport, Desired, PodFact, RouteFact};
+use crate::core::facts::{ControllerReport, Desired, PodFact, ReadsFact, RouteFact};
 
 /// Namespace and name of one `RedisCluster`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -57,11 +57,18 @@ pub struct OwnedPod {
     pub fact: PodFact,
 }
 
-/// The slice as watched, with the resource version that the next write must name.
+/// The master's slice as watched, with the resource version that the next write must name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WatchedRoute {
     pub resource_version: String,
     pub fact: RouteFact,
+}
+
+/// The replicas' slice as watched.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WatchedReads {
+    pub resource_version: String,
+    pub fact: ReadsFact,
 }
 
 #[cfg(test)]

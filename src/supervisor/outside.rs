@@ -66,6 +66,12 @@ pub trait Cluster: Send + Sync + 'static {
     /// The watch saw the slice with this version; `None`: it is gone.
     fn route_seen(&self, resource_version: Option<String>);
 
+    /// As [`Self::write_route`], for the replicas Service.
+    fn write_reads(&self, endpoints: Vec<Endpoint>, epoch: u64) -> BoxFuture<'static, WriteOutcome>;
+
+    /// As [`Self::route_seen`], for the replicas Service.
+    fn reads_seen(&self, resource_version: Option<String>);
+
     /// Address of the pod with this uid, live; `None`: there is no such pod.
     fn confirm_pod(&self, pod: String, uid: String) -> BoxFuture<'static, Result<Option<IpAddr>, Failure>>;
 

@@ -140,6 +140,10 @@ impl Performer {
                 let written = self.cluster.write_route(endpoint, epoch);
                 self.write("Route", written, move |outcome| Some(Event::RouteWritten { ticket, outcome }));
             }
+            Effect::RouteReads { ticket, endpoints, epoch } => {
+                let written = self.cluster.write_reads(endpoints, epoch);
+                self.write("RouteReads", written, move |outcome| Some(Event::ReadsWritten { ticket, outcome }));
+            }
             Effect::Label { pod, uid, role } => {
                 let (labelled, name) = (self.cluster.label_pod(pod, uid, role), self.name.clone());
                 self.write("Label", later(labelled), move |outcome| {

@@ -10,8 +10,8 @@ use tokio::task::AbortHandle;
 use super::crash_points::CrashPoints;
 use super::outside::Outside;
 use super::perform::{Performer, Shared};
-use super::task::{self, Machine, Route, Watched};
-use super::{ClusterInput, ClusterKey, OwnedPod, WatchedRoute};
+use super::task::{self, Machine, Seen, Watched};
+use super::{ClusterInput, ClusterKey, OwnedPod, WatchedReads, WatchedRoute};
 
 /// Makes the state machine of a cluster from its uid.
 pub type NewMachine = Box<dyn Fn(String) -> Box<dyn Machine> + Send + Sync>;
@@ -74,8 +74,14 @@ impl Supervisors {
 
     /// The master's `EndpointSlice`; `None`: there is none.
     pub fn route(&self, key: &ClusterKey, route: Option<WatchedRoute>) {
-        let route = route.map_or(Route::Absent, Route::Seen);
+        let route = route.map_or(Seen::Absent, Seen::Is);
         self.update(key, |supervised| supervised.tell(|watched| replace(&mut watched.route, route)));
+    }
+
+    /// The replicas' `EndpointSlice`; `None`: there is none.
+    pub fn reads(&self, key: &ClusterKey, reads: Option<WatchedReads>) {
+        let reads = reads.map_or(Seen::Absent, Seen::Is);
+        self.update(key, |supervised| supervised.tell(|watched| replace(&mut watched.reads, reads)));
     }
 
     /// Ends everything in order: no new change is started, those under way may end, then all tasks end.
@@ -128,12 +134,13 @@ impl Supervised {
         self.watched.send_if_modified(change);
     }
 
-    /// No task, no pods, no slice.
+    /// No task, no pods, no slices.
     fn is_void(&self) -> bool {
         let watched = self.watched.borrow();
         self.task.is_none()
             && watched.pods.as_ref().is_none_or(Vec::is_empty)
-            && !matches!(watched.route, Route::Seen(_))
+            && !matches!(watched.route, Seen::Is(_))
+            && !matches!(watched.reads, Seen::Is(_))
     }
 }
 

@@ -135,6 +135,16 @@ impl Cluster for Scripted {
         async { WriteOutcome::Written }.boxed()
     }
 
+    fn write_reads(&self, endpoints: Vec<Endpoint>, epoch: u64) -> BoxFuture<'static, WriteOutcome> {
+        let pods: Vec<String> = endpoints.into_iter().map(|endpoint| endpoint.pod).collect();
+        self.0.note(format!("reads {pods:?} {epoch}"));
+        futures::future::ready(WriteOutcome::Written).boxed()
+    }
+
+    fn reads_seen(&self, resource_version: Option<String>) {
+        self.0.note(format!("reads seen {resource_version:?}"));
+    }
+
     fn route_seen(&self, resource_version: Option<String>) {
         self.0.note(format!("route seen {resource_version:?}"));
     }

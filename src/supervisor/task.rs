@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::outside::{Leadership, Standing};
 use super::perform::{Happened, Heard, Performer};
-use super::{ClusterInput, OwnedPod, WatchedRoute, clock};
+use super::{ClusterInput, OwnedPod, WatchedReads, WatchedRoute, clock};
 use crate::core::event::{Effect, Event};
 use crate::core::facts::{Mono, Now};
 
@@ -24,16 +24,26 @@ pub struct Watched {
     pub input: Option<ClusterInput>,
     /// `None`: not listed yet.
     pub pods: Option<Vec<OwnedPod>>,
-    pub route: Route,
+    pub route: Seen<WatchedRoute>,
+    pub reads: Seen<WatchedReads>,
 }
 
-/// The slice, as far as the watch has come.
+/// A slice, as far as the watch has come.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Route {
+pub enum Seen<T> {
     #[default]
     NotListed,
     Absent,
-    Seen(WatchedRoute),
+    Is(T),
+}
+
+impl<T> Seen<T> {
+    fn is(&self) -> Option<&T> {
+        match self {
+            Seen::NotListed | Seen::Absent => None,
+            Seen::Is(seen) => Some(seen),
+        }
+    }
 }
 
 /// A machine that always wants to be woken at once still lets others run.
@@ -105,7 +115,8 @@ struct Told {
     standing: Option<Standing>,
     input: Option<ClusterInput>,
     pods: Option<Vec<OwnedPod>>,
-    route: Route,
+    route: Seen<WatchedRoute>,
+    reads: Seen<WatchedReads>,
 }
 
 impl Told {
@@ -125,7 +136,7 @@ impl Told {
     }
 
     fn watched(&mut self, watched: &Watched, performer: &mut Performer, events: &mut Vec<Event>) {
-        let Watched { input, pods, route } = watched;
+        let Watched { input, pods, route, reads } = watched;
         let Some(input) = input else { return };
         let before = self.input.as_ref();
         let same_owner = before.is_some_and(|before| before.stateful_set_uid == input.stateful_set_uid);
@@ -142,13 +153,16 @@ impl Told {
             self.pods = Some(pods.clone());
         }
         if self.route != *route {
-            let seen = match route {
-                Route::NotListed | Route::Absent => None,
-                Route::Seen(seen) => Some(seen),
-            };
+            let seen = route.is();
             performer.cluster.route_seen(seen.map(|seen| seen.resource_version.clone()));
             events.push(Event::RouteSeen(seen.map(|seen| seen.fact.clone())));
             self.route = route.clone();
+        }
+        if self.reads != *reads {
+            let seen = reads.is();
+            performer.cluster.reads_seen(seen.map(|seen| seen.resource_version.clone()));
+            events.push(Event::ReadsSeen(seen.map(|seen| seen.fact.clone())));
+            self.reads = reads.clone();
         }
         performer.credentials.clone_from(&input.credentials);
         self.input = Some(input.clone());

@@ -15,6 +15,9 @@ const READ_PAUSE_MAX: Mono = Mono::from_secs(2);
 /// kube-proxy waits a second at most, by default, before it takes a second change.
 const EVICT_AFTER: Mono = Mono::from_millis(1500);
 
+/// The replicas' slice is written this long after the master's at the earliest, and after a failure.
+const READS_AFTER: Mono = Mono::from_secs(1);
+
 /// Pause before a server that refused a command gets another one.
 const COMMAND_PAUSE: Mono = Mono::from_millis(200);
 
@@ -54,6 +57,10 @@ impl Supervisor {
                 self.max_epoch = self.max_epoch.max(seen.as_ref().map_or(0, |route| route.epoch));
                 self.routing.seen = seen.map_or(Slice::Absent, Slice::Says);
             }
+            Event::ReadsSeen(seen) => {
+                self.max_epoch = self.max_epoch.max(seen.as_ref().map_or(0, |reads| reads.epoch));
+                self.reads.seen = Some(seen.unwrap_or_default());
+            }
             Event::Dialed { uid, outcome } => self.dialed(mono, &uid, outcome, effects),
             Event::Knocked { uid, outcome } => self.knocked(mono, &uid, outcome, effects),
             Event::LinkLost { uid, link } => {
@@ -70,6 +77,7 @@ impl Supervisor {
             Event::Replied { ticket, outcome } => self.replied(now, ticket, outcome, effects),
             Event::StatusWritten { ticket, outcome } => self.status_written(now, ticket, outcome, effects),
             Event::RouteWritten { ticket, outcome } => self.route_written(now, ticket, outcome, effects),
+            Event::ReadsWritten { ticket, outcome } => self.reads_written(now, ticket, outcome, effects),
             Event::LeaseChecked { ticket, held } => self.lease_checked(mono, ticket, held),
             Event::PodConfirmed { ticket, ip } => self.pod_confirmed(ticket, ip),
             Event::Tick => {}
@@ -87,6 +95,7 @@ impl Supervisor {
         self.lease = None;
         self.confirmed = None;
         self.routing.pending = None;
+        self.reads.pending = None;
         self.routing.claimed = None;
         self.unsettled = false; // a new term claims anyway
         self.api_lost_since = None;
@@ -103,6 +112,7 @@ impl Supervisor {
         self.confirming = None;
         self.lease = None;
         self.routing.pending = None;
+        self.reads.pending = None;
         self.definitive = false;
         self.held = None;
     }
@@ -364,6 +374,8 @@ impl Supervisor {
             WriteOutcome::Written => {
                 self.tell_routed(now, &written, effects);
                 self.evict_later(now.mono, &written);
+                // The proxies' one immediate change was this one.
+                self.reads.not_before = now.mono + READS_AFTER;
                 self.routing.seen = Slice::Says(written);
             }
             WriteOutcome::Conflict => {
@@ -379,6 +391,21 @@ impl Supervisor {
             WriteOutcome::Denied(why) => {
                 self.tell_denied("the EndpointSlice of the master Service", &why, effects);
                 self.routing.retry_at = now.mono + Mono::from_secs(5);
+            }
+        }
+    }
+
+    fn reads_written(&mut self, now: Now, ticket: Ticket, outcome: WriteOutcome, effects: &mut Vec<Effect>) {
+        let Some((_, written)) = self.reads.pending.take_if(|(pending, _)| *pending == ticket) else { return };
+        match outcome {
+            WriteOutcome::Written => self.reads.seen = Some(written),
+            // What is there comes through the watch, or is read by the next write.
+            WriteOutcome::Conflict | WriteOutcome::Gone | WriteOutcome::NotSent | WriteOutcome::Unknown(_) => {
+                self.reads.not_before = now.mono + READS_AFTER;
+            }
+            WriteOutcome::Denied(why) => {
+                self.tell_denied("the EndpointSlice of the replicas Service", &why, effects);
+                self.reads.not_before = now.mono + Mono::from_secs(5);
             }
         }
     }

@@ -8,12 +8,13 @@ use crate::api::status::{PlanKind, PlanStep, RedisClusterStatus, Supervision};
 use crate::core::advance::{Act, Opened, Recorded, advance};
 use crate::core::decide::{Decision, decide};
 use crate::core::event::{Effect, Expect, Measure, RoleCommand};
-use crate::core::facts::{Desired, Mono, Now, Role, RouteFact};
+use crate::core::facts::{Desired, Mono, Now, ReadsFact, Role, RouteFact};
 use crate::core::heal;
 use crate::core::health::{Death, Health, judge};
 use crate::core::held::Held;
 use crate::core::members::Outstanding;
 use crate::core::plan::{self, Author};
+use crate::core::reads;
 use crate::core::route::{self, Wanted};
 use crate::core::story::Story;
 
@@ -70,6 +71,7 @@ impl Supervisor {
         self.set_held(now, held, effects);
         self.perform(now, acts, effects);
         self.steer(now, &desired, effects);
+        self.steer_reads(now.mono, &desired, effects);
         self.evict(now.mono, &desired, effects);
         self.label(now.mono, &desired, effects);
         self.publish(now, effects);
@@ -328,6 +330,30 @@ impl Supervisor {
         };
         self.routing.pending = Some((ticket, written));
         effects.push(Effect::Route { ticket, endpoint, epoch });
+    }
+
+    /// Make the replicas Service lead where it should, after the master's.
+    fn steer_reads(&mut self, now: Mono, desired: &Desired, effects: &mut Vec<Effect>) {
+        let busy = self.reads.pending.is_some() || self.routing.pending.is_some() || self.write.is_some();
+        if self.stored.is_none() || busy || now < self.reads.not_before {
+            return;
+        }
+        let situation = self.situation(now, desired);
+        // While the master's slice lags behind the record, it comes first.
+        if situation.well_master().is_some() && !self.is_routed() {
+            return;
+        }
+        let Some(seen) = &self.reads.seen else { return };
+        let endpoints = reads::wanted(&situation, seen);
+        if reads::leads_to(seen, &endpoints) {
+            return;
+        }
+        let epoch = self.record.epoch;
+        let named = endpoints.iter().map(|endpoint| (endpoint.ip.to_string(), endpoint.uid.clone()));
+        let written = ReadsFact { endpoints: named.collect(), epoch };
+        let ticket = self.ticket();
+        self.reads.pending = Some((ticket, written));
+        effects.push(Effect::RouteReads { ticket, endpoints, epoch });
     }
 
     /// Cut the clients that still came to a pod after the Service had left it. A pod that does not answer by then

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::advance::Recorded;
 use super::event::{Effect, Event};
-use super::facts::{ControllerReport, Desired, LinkId, Mono, Now, RouteFact, Ticket};
+use super::facts::{ControllerReport, Desired, LinkId, Mono, Now, ReadsFact, RouteFact, Ticket};
 use super::held::Held;
 use super::members::Members;
 use super::situation::Situation;
@@ -65,6 +65,16 @@ struct Routing {
     claimed: Option<u64>,
 }
 
+/// The replicas Service's slice: as seen, and as being written.
+#[derive(Clone, Debug, Default)]
+struct Reads {
+    /// `None` until a watch has told.
+    seen: Option<ReadsFact>,
+    pending: Option<(Ticket, ReadsFact)>,
+    /// Nothing is written before.
+    not_before: Mono,
+}
+
 /// One cluster.
 #[derive(Clone, Debug)]
 pub struct Supervisor {
@@ -94,6 +104,7 @@ pub struct Supervisor {
     lease: Option<(Ticket, bool)>,
     lease_retry_at: Mono,
     routing: Routing,
+    reads: Reads,
     /// Pods that the Service led to before, and when their clients are cut once more.
     evictions: BTreeMap<String, Mono>,
     labelled: BTreeMap<String, (Option<&'static str>, Mono)>,
@@ -138,6 +149,7 @@ impl Supervisor {
             lease: None,
             lease_retry_at: Mono::ZERO,
             routing: Routing::default(),
+            reads: Reads::default(),
             evictions: BTreeMap::new(),
             labelled: BTreeMap::new(),
             next_ticket: 0,

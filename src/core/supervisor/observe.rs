@@ -93,11 +93,13 @@ impl Supervisor {
         let lease =
             (leading && self.lease.is_none() && self.record.plan.is_some()).then_some(self.lease_retry_at);
         let routing = (leading && self.routing.retry_at > now).then_some(self.routing.retry_at);
+        let reads = (leading && self.reads.not_before > now).then_some(self.reads.not_before);
         let publish = (leading && self.publish_at > now).then_some(self.publish_at);
         members
             .chain(reading)
             .chain(lease)
             .chain(routing)
+            .chain(reads)
             .chain(publish)
             .min()
             .map(|due| due.max(now + Duration::from_millis(1)))

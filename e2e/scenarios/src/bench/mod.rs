@@ -13,7 +13,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use redis_ha_operator::api::RedisClusterSpec;
+use redis_ha_operator::api::{RedisClusterSpec, names};
 use serde_json::json;
 use tokio::time::Instant;
 use world::World;
@@ -54,13 +54,13 @@ impl Stage {
         Ok(Self { cluster, operators })
     }
 
-    /// Waits until the cluster is whole, and the Service was not moved for that long.
+    /// Waits until the cluster is whole, and no Service was moved for that long.
     pub async fn quiet(&self, quiet: Duration) -> Result<()> {
         loop {
             self.cluster.settled(SETTLE).await.context("the cluster is not whole again")?;
-            let before = self.route().await?;
+            let before = self.routes().await?;
             tokio::time::sleep(quiet).await;
-            if before == self.route().await? {
+            if before == self.routes().await? {
                 self.cluster.settled(SETTLE).await?;
                 return Ok(());
             }
@@ -79,9 +79,17 @@ impl Stage {
         Ok(start.elapsed())
     }
 
-    async fn route(&self) -> Result<Option<String>> {
+    /// Versions of the slices of both Services: any change uses up the proxies' immediate one.
+    async fn routes(&self) -> Result<[Option<String>; 2]> {
         let api: Api<EndpointSlice> = Api::namespaced(self.cluster.world.client(), &self.cluster.namespace);
-        Ok(api.get(&self.cluster.name).await.context("read the route")?.metadata.resource_version)
+        let version = async |name: &str| {
+            let slice = api.get_opt(name).await.with_context(|| format!("read the slice {name}"))?;
+            anyhow::Ok(slice.and_then(|slice| slice.metadata.resource_version))
+        };
+        Ok([
+            version(&self.cluster.name).await?,
+            version(&names::replicas_service(&self.cluster.name)).await?,
+        ])
     }
 
     /// Ends the cluster and the operators.

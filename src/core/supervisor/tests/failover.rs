@@ -52,6 +52,40 @@ fn a_replica_that_cannot_be_read_makes_the_choice_wait_for_the_cut() {
     assert!(stage.commands.contains(&("cache-2".to_owned(), RoleCommand::Detach)));
 }
 
+/// Names of the pods that serve reads.
+fn readers(stage: &Stage) -> Vec<String> {
+    let endpoints = stage.reads_slice.clone().unwrap_or_default().endpoints;
+    let serves = |uid: &String| endpoints.iter().any(|(_, other)| other == uid);
+    stage.nodes.iter().filter(|node| serves(&node.uid)).map(|node| node.name.clone()).collect()
+}
+
+#[test]
+fn reads_move_a_second_after_the_master_and_never_lead_to_a_pod_out_of_sync() {
+    let mut stage = Stage::settled(3);
+    assert!(stage.until(5 * SECOND, |stage| readers(stage) == ["cache-1", "cache-2"]));
+    let writes = stage.reads_writes;
+    stage.kill("cache-0");
+    assert!(stage.until(SECOND, |stage| stage.route_writes == 1));
+    stage.run(900 * MS);
+    assert_eq!(stage.reads_writes, writes, "the proxies' one immediate change is the master's");
+    stage.run(400 * MS);
+    let other = if stage.master() == "cache-1" { "cache-2" } else { "cache-1" };
+    assert_eq!(readers(&stage), [other]);
+    stage.restart("cache-0", false);
+    assert!(stage.until(9 * SECOND, |stage| readers(stage).len() == 2));
+    assert!(readers(&stage).contains(&"cache-0".to_owned()));
+}
+
+#[test]
+fn a_lost_replica_leaves_the_reads_at_once_and_the_master_stands_in() {
+    let mut stage = Stage::settled(2);
+    assert!(stage.until(5 * SECOND, |stage| readers(stage) == ["cache-1"]));
+    stage.kill("cache-1");
+    assert!(stage.until(500 * MS, |stage| readers(stage) == ["cache-0"]));
+    stage.restart("cache-1", false);
+    assert!(stage.until(9 * SECOND, |stage| readers(stage) == ["cache-1"]));
+}
+
 #[test]
 fn the_replica_with_the_largest_offset_is_promoted() {
     let mut stage = Stage::settled(3);

@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::api::status::{RedisClusterStatus, Supervision};
 use crate::core::event::{Effect, Event, Expect, Notice, RoleCommand};
-use crate::core::facts::{Desired, LinkId, Mono, Now, PLACEHOLDER_HOST, PodFact, Role, RouteFact};
+use crate::core::facts::{Desired, LinkId, Mono, Now, PLACEHOLDER_HOST, PodFact, ReadsFact, Role, RouteFact};
 use crate::core::supervisor::Supervisor;
 
 mod answers;
@@ -128,6 +128,8 @@ pub struct Stage {
     pub resource_version: u64,
     pub api_up: bool,
     pub slice: Option<RouteFact>,
+    pub reads_slice: Option<ReadsFact>,
+    pub reads_writes: u32,
     pub lease_holder: String,
     pub told: Vec<Notice>,
     pub commands: Vec<(String, RoleCommand)>,
@@ -180,6 +182,8 @@ impl Stage {
             resource_version: 1,
             api_up: true,
             slice: None,
+            reads_slice: None,
+            reads_writes: 0,
             lease_holder: String::new(),
             told: Vec::new(),
             commands: Vec::new(),
@@ -254,6 +258,7 @@ impl Stage {
         let desired = self.desired.clone();
         self.feed(Event::Desired(desired));
         self.feed(Event::RouteSeen(self.slice.clone()));
+        self.feed(Event::ReadsSeen(self.reads_slice.clone()));
         self.list_pods();
         let term = self.lease_holder.clone();
         self.feed(Event::Leading { term });
@@ -423,7 +428,7 @@ impl Stage {
                     return;
                 }
             }
-            let delay = if matches!(effect, Effect::WriteStatus { .. } | Effect::Route { .. }) {
+            let delay = if matches!(effect, Effect::WriteStatus { .. } | Effect::Route { .. } | Effect::RouteReads { .. }) {
                 2 * MS
             } else {
                 MS / 4
@@ -458,6 +463,10 @@ fn pod_fact(node: &Node) -> PodFact {
 pub fn is_changing(effect: &Effect) -> bool {
     matches!(
         effect,
-        Effect::Command { .. } | Effect::WriteStatus { .. } | Effect::Route { .. } | Effect::Label { .. }
+        Effect::Command { .. }
+            | Effect::WriteStatus { .. }
+            | Effect::Route { .. }
+            | Effect::RouteReads { .. }
+            | Effect::Label { .. }
     )
 }

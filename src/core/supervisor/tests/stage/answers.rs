@@ -6,7 +6,7 @@ use crate::api::status::RedisClusterStatus;
 use crate::core::event::{
     CommandOutcome, DialOutcome, Effect, Event, Expect, Knock, ProbeOutcome, Stored, WriteOutcome,
 };
-use crate::core::facts::RouteFact;
+use crate::core::facts::{ReadsFact, RouteFact};
 
 use super::{Due, MS, Stage};
 use crate::redis::link::UNANSWERED_AT_ONCE;
@@ -142,6 +142,18 @@ impl Stage {
                     WriteOutcome::Unknown("timed out".to_owned())
                 };
                 self.answer(Event::RouteWritten { ticket, outcome });
+            }
+            Effect::RouteReads { ticket, endpoints, epoch } => {
+                let outcome = if self.api_up {
+                    self.reads_writes += 1;
+                    let endpoints =
+                        endpoints.into_iter().map(|endpoint| (endpoint.ip.to_string(), endpoint.uid)).collect();
+                    self.reads_slice = Some(ReadsFact { endpoints, epoch });
+                    WriteOutcome::Written
+                } else {
+                    WriteOutcome::Unknown("timed out".to_owned())
+                };
+                self.answer(Event::ReadsWritten { ticket, outcome });
             }
             Effect::Label { uid, role, .. } => {
                 self.label_writes += 1;
