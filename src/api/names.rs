@@ -6,6 +6,12 @@ pub const GROUP: &str = "redis-ha.dev";
 pub const CLUSTER_LABEL: &str = "redis-ha.dev/cluster";
 /// Pods: `master` or `replica`. For people and budgets; never read by a decision.
 pub const ROLE_LABEL: &str = "redis-ha.dev/role";
+/// Value of the role label of the recorded master.
+pub const MASTER_ROLE: &str = "master";
+/// Value of the role label of a replica.
+pub const REPLICA_ROLE: &str = "replica";
+/// Claims: `true` once the cluster had data, for the day when the status is lost.
+pub const EVER_HAD_DATA_ANNOTATION: &str = "redis-ha.dev/ever-had-data";
 /// EndpointSlice: epoch of the decision that wrote it.
 pub const EPOCH_ANNOTATION: &str = "redis-ha.dev/epoch";
 /// EndpointSlice: uid of the pod it leads to.
@@ -18,12 +24,30 @@ pub const MANAGER: &str = "redis-ha.dev";
 pub const PORT_NAME: &str = "redis";
 /// Name of the server's container.
 pub const CONTAINER: &str = "redis";
+/// Name of the volume that holds the server's files.
+pub const DATA_VOLUME: &str = "data";
 /// Longest name of a cluster: the longest derived name must still be a DNS label.
 pub const MAX_NAME: usize = 40;
 
 /// Names derived from one cluster's name.
 pub fn headless_service(cluster: &str) -> String {
     format!("{cluster}-headless")
+}
+/// Service for reads: the replicas in sync.
+pub fn replicas_service(cluster: &str) -> String {
+    format!("{cluster}-replicas")
+}
+/// Disruption budget of the master.
+pub fn master_budget(cluster: &str) -> String {
+    format!("{cluster}-master")
+}
+/// Disruption budget of the replicas.
+pub fn replicas_budget(cluster: &str) -> String {
+    format!("{cluster}-replicas")
+}
+/// Claim of the pod with this number, as a StatefulSet names it.
+pub fn claim(cluster: &str, ordinal: u32) -> String {
+    format!("{DATA_VOLUME}-{cluster}-{ordinal}")
 }
 /// `ConfigMap` with the boot file.
 pub fn config_map(cluster: &str) -> String {
