@@ -97,11 +97,14 @@ fn follow(situation: &Situation<'_>, master: &Member, master_info: &Info) -> Vec
     acts
 }
 
-/// Data that this cluster never had is not overwritten: the pod stays as it is.
+/// Data that this cluster never had is not overwritten: the pod stays as it is. A volume that was made for this cluster
+/// holds an older state of its data, with an id of its own after an AOF was loaded; only an empty master must not wipe it.
 pub fn may_be_overwritten(situation: &Situation<'_>, member: &Member, info: &Info) -> bool {
     let registered = situation.record.registered.contains(&member.pod.uid);
     let known = situation.record.lineage.iter().any(|lineage| lineage.id == info.replid);
-    info.keys == 0 || registered || known
+    let own = situation.desired.own_volumes.contains(&member.pod.ordinal)
+        && situation.well_master().is_some_and(|(_, master)| master.keys > 0);
+    info.keys == 0 || registered || known || own
 }
 
 /// Raise the write quorum when enough replicas acknowledge; take it back when the record says 0.

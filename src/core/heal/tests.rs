@@ -81,6 +81,18 @@ fn data_that_this_cluster_never_had_is_not_overwritten() {
 }
 
 #[test]
+fn what_a_volume_of_this_cluster_holds_is_overwritten_unless_the_master_is_empty() {
+    let mut scene = Scene::settled(3);
+    scene.restart(1, 10);
+    scene.record.registered.retain(|uid| uid != "u1");
+    scene.desired.own_volumes.insert(1);
+    scene.info(0).keys = 0;
+    assert_eq!(commands(&scene), []);
+    scene.info(0).keys = 12;
+    assert_eq!(commands(&scene), [("u1".to_owned(), follow(false))]);
+}
+
+#[test]
 fn nobody_follows_before_the_masters_id_is_on_record() {
     let mut scene = Scene::settled(3);
     scene.restart(1, 0);
