@@ -84,6 +84,10 @@ impl Pass<'_> {
         apply::is_controlled_by(&*live, &self.uid).then(|| (*live).clone())
     }
 
+    fn owner(&self) -> claims::Owner<'_> {
+        claims::Owner { key: &self.key, uid: &self.uid, created: self.created.as_ref() }
+    }
+
     /// All objects. What one of them lacks does not stop the others.
     async fn make_equal(
         &self,
@@ -136,8 +140,8 @@ impl Pass<'_> {
                 Err(error) => findings.failed.push(error),
             }
         }
-        if had_data(cluster)
-            && let Err(error) = claims::mark(ctx, &room.caches, key).await
+        if let Some(status) = &cluster.status
+            && let Err(error) = claims::mark(ctx, &room.caches, self.owner(), status).await
         {
             findings.failed.push(error);
         }
@@ -250,13 +254,13 @@ impl Pass<'_> {
     }
 
     fn hand_over(&self, report: ControllerReport) {
-        let Self { room, key, uid, created, live } = self;
+        let Self { room, key, uid, live, .. } = self;
         let (desired, remembered) =
             room.memory.of(key, uid, |entry| (entry.desired.clone(), entry.passwords.clone()));
         // Without a valid spec since the start, what runs says what is wanted: failover goes on.
         let desired: Option<Desired> =
             desired.or_else(|| scale::running(live.as_ref()).map(valid::desired_from_running));
-        let volumes = claims::volumes(&room.caches, key, created.as_ref());
+        let volumes = claims::volumes(&room.caches, self.owner());
         let desired = desired.map(|desired| Desired {
             data_expected: volumes.data_expected,
             own_volumes: volumes.own,
@@ -287,10 +291,4 @@ impl Pass<'_> {
 /// Generation that was applied before, as recorded.
 fn observed(cluster: Option<&RedisCluster>) -> Option<i64> {
     cluster?.status.as_ref()?.observed_generation
-}
-
-/// Whether the record says that there was data.
-fn had_data(cluster: &RedisCluster) -> bool {
-    let record = cluster.status.as_ref().and_then(|status| status.supervision.as_ref());
-    record.is_some_and(|record| record.ever_had_data)
 }

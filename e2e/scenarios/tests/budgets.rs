@@ -1,10 +1,12 @@
 //! Disruption budgets, by the API that `kubectl drain` uses.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::Api;
-use kube::api::{EvictParams, Patch, PatchParams};
+use kube::api::{EvictParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client, Config};
 use redis_ha_operator::api::{RedisCluster, RedisClusterSpec, names};
 use scenarios::cluster::Cluster;
 use scenarios::scene::{SETTLE, Scene};
@@ -13,7 +15,10 @@ use world::{PodHandle, World, wait_for};
 
 /// Asks for the eviction; returns the sentences of a refusal.
 async fn evict(cluster: &Cluster, pod: &PodHandle) -> Result<Option<String>> {
-    let pods: Api<Pod> = Api::namespaced(cluster.world.client(), &cluster.namespace);
+    // A client of the usual kind would ask again for minutes.
+    let mut config = Config::infer().await.context("find the world's API server")?;
+    config.default_retry = false;
+    let pods: Api<Pod> = Api::namespaced(Client::try_from(config)?, &cluster.namespace);
     match pods.evict(&pod.name, &EvictParams::default()).await {
         Ok(_) => Ok(None),
         Err(kube::Error::Api(status)) if status.code == 429 => {
@@ -93,9 +98,9 @@ async fn budgets_follow_the_number_of_pods_and_a_single_pod_has_none() -> Result
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
         objects.patch("cache", &PatchParams::default(), &patch).await?;
         cluster.replicas = replicas;
-        cluster.restart_after(Some(std::time::Duration::ZERO))?;
+        cluster.restart_after(Some(Duration::ZERO))?;
         wait_for("the budgets follow", SETTLE, async || {
-            let found = budgets.list(&kube::api::ListParams::default()).await?.items.len();
+            let found = budgets.list(&ListParams::default()).await?.items.len();
             Ok((found == if replicas == 1 { 0 } else { 2 }).then_some(()))
         })
         .await?;

@@ -41,7 +41,8 @@ async fn scaled(cluster: &Cluster) -> Result<()> {
 async fn three_five_two_one_three_keeps_every_confirmed_key_and_the_master() -> Result<()> {
     let scene = Scene::with_operator(World::enter().await?, "scaling").await?;
     let without = RedisClusterSpec::default();
-    for (name, retain) in [("plain", None), ("kept", Some(Retain::Retain)), ("deleted", Some(Retain::Delete))] {
+    for (name, retain) in [("plain", None), ("kept", Some(Retain::Retain)), ("deleted", Some(Retain::Delete))]
+    {
         let storage = retain.map(|retain| Storage {
             size: Quantity("64Mi".to_owned()),
             storage_class_name: None,
@@ -61,8 +62,7 @@ async fn three_five_two_one_three_keeps_every_confirmed_key_and_the_master() -> 
                 ensure!(pod.uid == master.uid || cluster.info(&pod.ip, "role").await? == "slave");
             }
             assert_eq!(cluster.missing(&now.ip, &keys).await?, NOTHING);
-            let claims: Api<PersistentVolumeClaim> =
-                Api::namespaced(scene.world.client(), &scene.namespace);
+            let claims: Api<PersistentVolumeClaim> = Api::namespaced(scene.world.client(), &scene.namespace);
             let ours = ListParams::default().labels(&format!("redis-ha.dev/cluster={name}"));
             let wanted = match retain {
                 None => 0,

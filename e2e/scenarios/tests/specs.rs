@@ -82,11 +82,17 @@ async fn wrong_specs_are_refused_with_a_sentence_each() -> Result<()> {
             json!({"service": {"type": "LoadBalancer", "loadBalancerSourceRanges": ["all"]}}),
             "spec.service.loadBalancerSourceRanges[0]",
         ),
-        (json!({"replicasService": {"externalTrafficPolicy": "Local"}}), "needs type NodePort or LoadBalancer"),
+        (
+            json!({"replicasService": {"externalTrafficPolicy": "Local"}}),
+            "needs type NodePort or LoadBalancer",
+        ),
         (json!({"podTemplate": {"labels": {"redis-ha.dev/role": "master"}}}), "use other keys"),
         (json!({"podTemplate": {"labels": {"app.kubernetes.io/name": "x"}}}), "use other keys"),
         (json!({"podTemplate": {"annotations": {"redis-ha.dev/config-hash": "x"}}}), "use other keys"),
-        (json!({"podTemplate": {"tolerations": "all"}}), "spec.podTemplate.tolerations in body must be of type array"),
+        (
+            json!({"podTemplate": {"tolerations": "all"}}),
+            "spec.podTemplate.tolerations in body must be of type array",
+        ),
         (json!({"resources": {"limits": {"memory": "128Mi"}}}), "limits.memory must be at least 160Mi"),
         (json!({"resources": {"limits": {"memory": "lots"}}}), "spec.resources.limits.memory"),
         (
@@ -114,7 +120,11 @@ async fn wrong_specs_are_refused_with_a_sentence_each() -> Result<()> {
         (json!({}), json!({"persistence": "RDB"}), "spec.persistence cannot be changed"),
         (json!({}), json!({"auth": {"secretName": "mine"}}), "spec.auth.secretName cannot be changed"),
         (json!({}), json!({"storage": {"size": "1Gi"}}), "spec.storage cannot be added or removed"),
-        (json!({"storage": {"size": "1Gi"}}), json!({"storage": null}), "spec.storage cannot be added or removed"),
+        (
+            json!({"storage": {"size": "1Gi"}}),
+            json!({"storage": null}),
+            "spec.storage cannot be added or removed",
+        ),
         (
             json!({"storage": {"size": "1Gi"}}),
             json!({"storage": {"size": "2Gi"}}),
@@ -381,9 +391,7 @@ async fn drift_is_repaired_and_nothing_is_written_when_nothing_differs() -> Resu
         .into_iter()
         .filter(|event| event.user == USER && event.namespace == namespace && event.verb != "watch")
         // The controller's kinds: on a busy machine the supervisor may have something to tell.
-        .filter(|event| {
-            CONTROLLED.contains(&event.resource.as_str())
-        })
+        .filter(|event| CONTROLLED.contains(&event.resource.as_str()))
         .map(|event| format!("{} {} {}", event.verb, event.resource, event.name))
         .collect();
     println!("requests after three passes without a difference: {asked:?}");

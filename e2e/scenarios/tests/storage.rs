@@ -67,7 +67,8 @@ async fn what_a_disk_holds_is_loaded_and_a_disk_without_persistence_holds_nothin
     let scene = Scene::with_operator(World::enter().await?, "disks").await?;
     let without = RedisClusterSpec { persistence: Some(Persistence::None), ..RedisClusterSpec::default() };
     let rdb = RedisClusterSpec { persistence: Some(Persistence::Rdb), ..spec(3, Retain::Delete) };
-    for (name, spec, kept) in [("none", without, false), ("aof", spec(3, Retain::Delete), true), ("rdb", rdb, true)]
+    for (name, spec, kept) in
+        [("none", without, false), ("aof", spec(3, Retain::Delete), true), ("rdb", rdb, true)]
     {
         let cluster = scene.cluster(name, spec).await?;
         let keys = cluster.write_confirmed("kept", 100, 2).await?;

@@ -365,6 +365,20 @@ async fn claims_older_than_the_object_are_data_of_an_earlier_one() {
     assert!(desired.data_expected);
     assert_eq!(desired.own_volumes, [0].into());
 
+    // Once its pod is in sync, the old volume holds data of this cluster.
+    let mut status = recorded("cache-0");
+    status["supervision"]["everHadData"] = json!(true);
+    status["members"][2]["state"] = json!("ForeignData");
+    set_status(&mut world, status.clone());
+    assert_eq!(world.pass().await.1.len(), 2, "both are marked");
+    world.pass().await.0.unwrap();
+    assert_eq!(world.input().desired.unwrap().own_volumes, [0].into());
+    status["members"][2]["state"] = json!("InSync");
+    set_status(&mut world, status);
+    assert_eq!(world.pass().await.1, [format!("PATCH {}", core("persistentvolumeclaims", "data-cache-2"))]);
+    assert_eq!(world.pass().await.1, Vec::<String>::new(), "once");
+    assert_eq!(world.input().desired.unwrap().own_volumes, [0, 2].into());
+
     world.leading.send_replace(false);
     world.pass().await.0.unwrap();
     assert!(world.input().desired.unwrap().data_expected, "a standby knows it, too");
