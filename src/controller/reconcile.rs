@@ -127,8 +127,8 @@ impl Pass<'_> {
         self.keep(&mut findings, &room.caches.services, services).await;
         self.keep(&mut findings, &room.caches.budgets, budgets).await;
         // Pods must not boot from files that are not ours.
-        let bootable = [secrets.first().is_some_and(Option::is_some), config.iter().all(Option::is_some)];
-        let live = if bootable == [true, true] {
+        let bootable = secrets.first().is_some_and(Option::is_some) && config.iter().all(Option::is_some);
+        let live = if bootable {
             let sets = self.keep(&mut findings, &room.caches.stateful_sets, vec![stateful_set]).await;
             sets.into_iter().next().flatten()
         } else {
