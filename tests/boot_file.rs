@@ -4,10 +4,12 @@
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use redis_ha_operator::api::{RedisCluster, names};
 use redis_ha_operator::core::objects::secrets::Passwords;
 use redis_ha_operator::core::objects::{boot_file, users};
@@ -42,17 +44,24 @@ impl Server {
             .replace(boot_file::USERS_DIR, place);
         std::fs::write(dir.join(users::USERS_FILE), users::render(UID, &passwords())).unwrap();
         std::fs::write(dir.join(boot_file::BOOT_FILE), file).unwrap();
-        let process = Command::new("redis-server")
-            .arg(dir.join(boot_file::BOOT_FILE))
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut server = Self { process, port, dir };
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(server.process.try_wait().unwrap().is_none(), "the server refused its boot file");
+        let mut server = Self { process: spawn(&dir), port, dir };
+        server.wait_until_it_listens();
+        server
+    }
+
+    /// Ends the process by this signal and starts another one on the same disk.
+    fn restart(&mut self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.process.id()).unwrap()), signal).unwrap();
+        self.process.wait().unwrap();
+        self.process = spawn(&self.dir);
+        self.wait_until_it_listens();
+    }
+
+    fn wait_until_it_listens(&mut self) {
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            assert!(self.process.try_wait().unwrap().is_none(), "the server refused its boot file");
             std::thread::yield_now();
         }
-        server
     }
 
     fn session(&self, user: &str, password: &str) -> Session {
@@ -62,6 +71,10 @@ impl Server {
         assert_eq!(session.say(&["AUTH", user, password]), "+OK");
         session
     }
+}
+
+fn spawn(dir: &Path) -> Child {
+    Command::new("redis-server").arg(dir.join(boot_file::BOOT_FILE)).stdout(Stdio::null()).spawn().unwrap()
 }
 
 impl Drop for Server {
@@ -129,6 +142,33 @@ fn every_persistence_boots() {
     for persistence in ["AOF", "RDB", "None"] {
         let server = Server::start(persistence, &json!({"persistence": persistence}));
         assert!(operator(&server).say(&["INFO", "server"]).contains("redis_version"), "{persistence}");
+    }
+}
+
+#[test]
+fn what_is_on_the_disk_is_loaded_and_stays_fenced() {
+    for (name, spec, signal, kept) in [
+        // An AOF is written before the answer; flushed to the disk itself each second.
+        ("aof-killed", json!({"storage": {"size": "1Gi"}}), Signal::SIGKILL, true),
+        ("aof-ended", json!({"persistence": "AOF"}), Signal::SIGTERM, true),
+        // A server with save points writes a last snapshot when it is asked to end, and has none when it is killed.
+        ("rdb-ended", json!({"persistence": "RDB"}), Signal::SIGTERM, true),
+        ("rdb-killed", json!({"persistence": "RDB"}), Signal::SIGKILL, false),
+        ("none-ended", json!({}), Signal::SIGTERM, false),
+    ] {
+        let mut server = Server::start(name, &spec);
+        assert_eq!(operator(&server).say(&["REPLICAOF", "NO", "ONE"]), "+OK");
+        assert_eq!(server.session("default", APPLICATION).say(&["SET", "a", "1"]), "+OK");
+        server.restart(signal);
+        let mut session = operator(&server);
+        let info = loop {
+            let info = session.say(&["INFO"]);
+            if info.contains("loading:0") {
+                break info;
+            }
+        };
+        assert_eq!(info.contains("db0:keys=1"), kept, "{name}");
+        assert!(info.contains("role:slave") && info.contains("master_port:0"), "{name}: not fenced");
     }
 }
 

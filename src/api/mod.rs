@@ -2,9 +2,12 @@
 
 pub mod crd;
 pub mod names;
+pub mod pod_template;
 pub mod quantity;
+pub mod service;
 pub mod spec;
 pub mod status;
+pub mod storage;
 
 pub use spec::{RedisCluster, RedisClusterSpec};
 pub use status::RedisClusterStatus;

@@ -6,18 +6,28 @@ pub const GROUP: &str = "redis-ha.dev";
 pub const CLUSTER_LABEL: &str = "redis-ha.dev/cluster";
 /// Pods: `master` or `replica`. For people and budgets; never read by a decision.
 pub const ROLE_LABEL: &str = "redis-ha.dev/role";
+/// Value of the role label of the recorded master.
+pub const MASTER_ROLE: &str = "master";
+/// Value of the role label of a replica.
+pub const REPLICA_ROLE: &str = "replica";
+/// Claims: `true` once the cluster had data, for the day when the status is lost.
+pub const EVER_HAD_DATA_ANNOTATION: &str = "redis-ha.dev/ever-had-data";
 /// EndpointSlice: epoch of the decision that wrote it.
 pub const EPOCH_ANNOTATION: &str = "redis-ha.dev/epoch";
 /// EndpointSlice: uid of the pod it leads to.
 pub const POD_UID_ANNOTATION: &str = "redis-ha.dev/pod-uid";
 /// Applied objects: hash of what was applied, to see drift without asking the server.
 pub const APPLIED_ANNOTATION: &str = "redis-ha.dev/applied";
+/// Claims older than the `RedisCluster`: uid of the one whose data they hold since.
+pub const DATA_OF_ANNOTATION: &str = "redis-ha.dev/data-of";
 /// Field manager of all server-side applies, and `managed-by` of the slices.
 pub const MANAGER: &str = "redis-ha.dev";
 /// Name of the port in pods, Services and slices.
 pub const PORT_NAME: &str = "redis";
 /// Name of the server's container.
 pub const CONTAINER: &str = "redis";
+/// Name of the volume that holds the server's files.
+pub const DATA_VOLUME: &str = "data";
 /// Longest name of a cluster: the longest derived name must still be a DNS label.
 pub const MAX_NAME: usize = 40;
 
@@ -25,9 +35,21 @@ pub const MAX_NAME: usize = 40;
 pub fn headless_service(cluster: &str) -> String {
     format!("{cluster}-headless")
 }
-/// Service for reads.
+/// Service for reads: the replicas in sync.
 pub fn replicas_service(cluster: &str) -> String {
     format!("{cluster}-replicas")
+}
+/// Disruption budget of the master.
+pub fn master_budget(cluster: &str) -> String {
+    format!("{cluster}-master")
+}
+/// Disruption budget of the replicas.
+pub fn replicas_budget(cluster: &str) -> String {
+    format!("{cluster}-replicas")
+}
+/// Claim of the pod with this number, as a StatefulSet names it.
+pub fn claim(cluster: &str, ordinal: u32) -> String {
+    format!("{DATA_VOLUME}-{cluster}-{ordinal}")
 }
 /// `ConfigMap` with the boot file.
 pub fn config_map(cluster: &str) -> String {

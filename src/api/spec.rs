@@ -5,8 +5,11 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::pod_template::PodTemplate;
 use super::quantity::Quantity;
+use super::service::ServiceOptions;
 use super::status::RedisClusterStatus;
+use super::storage::Storage;
 
 /// A Redis that stays writable when its master dies. `spec: {}` is a complete cluster of three pods.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -36,7 +39,10 @@ use super::status::RedisClusterStatus;
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("(has(self.persistence) ? self.persistence : 'None') == (has(oldSelf.persistence) ? oldSelf.persistence : 'None')").message("spec.persistence cannot be changed: create a new RedisCluster and copy the data"),
+    // Both sides of the default look at the old storage: whoever adds storage is told that, and not about persistence.
+    validation = Rule::new("(has(self.persistence) ? self.persistence : (has(oldSelf.storage) ? 'AOF' : 'None')) == (has(oldSelf.persistence) ? oldSelf.persistence : (has(oldSelf.storage) ? 'AOF' : 'None'))").message("spec.persistence cannot be changed: create a new RedisCluster and copy the data"),
+    validation = Rule::new("has(self.storage) == has(oldSelf.storage)").message("spec.storage cannot be added or removed: create a new RedisCluster and copy the data"),
+    validation = Rule::new("!has(self.storage) || !has(self.persistence) || self.persistence != 'None'").message("spec.persistence None would leave the volumes of spec.storage empty: leave one of the two out"),
     validation = Rule::new("(has(self.auth) && has(self.auth.secretName) ? self.auth.secretName : '') == (has(oldSelf.auth) && has(oldSelf.auth.secretName) ? oldSelf.auth.secretName : '')").message("spec.auth.secretName cannot be changed: put the new password into the same Secret, or create a new RedisCluster")
 )]
 pub struct RedisClusterSpec {
@@ -54,7 +60,17 @@ pub struct RedisClusterSpec {
     #[x_kube(validation = Rule::new("!self.matches('[[:space:]]')").message("spec.image must not contain spaces: write registry/name:tag or leave it empty"))]
     pub image: Option<String>,
 
-    /// What a server writes to its own disk.
+    /// True: the operator leaves all objects as they are, whatever the spec says. Failover goes on.
+    #[serde(default)]
+    pub paused: bool,
+
+    /// A volume for each pod. Without it the disk lives as long as the pod, and replicas are what keeps the data.
+    /// Cannot be added, removed or changed, except `retain`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<Storage>,
+
+    /// What a server writes to its own disk: `AOF` (every write, flushed each second), `RDB` (snapshots) or `None`.
+    /// Without it: `AOF` with `storage`, `None` without. Cannot be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistence: Option<Persistence>,
 
@@ -70,6 +86,19 @@ pub struct RedisClusterSpec {
     /// and for the copies that a snapshot or a sync needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
+
+    /// What is added to each pod, as in a pod. Labels and annotations come beside the operator's own; every other
+    /// field replaces the operator's own as a whole. A running pod keeps what it has until it is restarted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_template: Option<PodTemplate>,
+
+    /// The Service `<name>`, which leads to the master.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceOptions>,
+
+    /// The Service `<name>-replicas`, which leads to the replicas in sync, for reads that may be a little old.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas_service: Option<ServiceOptions>,
 }
 
 fn default_replicas() -> i32 {
@@ -82,18 +111,21 @@ impl Default for RedisClusterSpec {
         Self {
             replicas: default_replicas(),
             image: None,
+            paused: false,
+            storage: None,
             persistence: None,
             auth: None,
             failover: None,
             resources: None,
+            pod_template: None,
+            service: None,
+            replicas_service: None,
         }
     }
 }
 
-/// What a server writes to its own disk: `AOF` (every write, flushed each second), `RDB` (snapshots) or `None`.
-/// Without it: `None`. The disk lives as long as the pod, so it speeds up a restart; replicas are what keeps the
-/// data. Cannot be changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// What a server writes to its own disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Persistence {
     /// Append-only file, flushed each second.
     #[serde(rename = "AOF")]
@@ -102,7 +134,6 @@ pub enum Persistence {
     #[serde(rename = "RDB")]
     Rdb,
     /// Nothing.
-    #[default]
     None,
 }
 
@@ -124,6 +155,10 @@ pub struct Auth {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Failover {
+    /// Whether the operator replaces a dead master by itself (`Automatic`), or only decides and says what it would do
+    /// (`Manual`).
+    #[serde(default)]
+    pub mode: FailoverMode,
     /// How long nobody, neither the operator nor a replica, must have had word from a master whose process is not
     /// known to have ended, before it counts as dead; `1s` to `5m`, without it `3s`. A process that is
     /// known to have ended is replaced at once.
@@ -131,6 +166,16 @@ pub struct Failover {
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("self.matches('^([0-9]+([.][0-9]+)?(ms|s|m))+$') && duration(self) >= duration('1s') && duration(self) <= duration('5m')").message("spec.failover.unreachableAfter must be a duration from 1s to 5m, for example 3s"))]
     pub unreachable_after: Option<String>,
+}
+
+/// Whether the operator acts by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum FailoverMode {
+    /// It acts.
+    #[default]
+    Automatic,
+    /// It only says.
+    Manual,
 }
 
 /// CPU and memory of each server, as in a container.

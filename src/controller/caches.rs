@@ -7,7 +7,8 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as start_watch};
@@ -29,6 +30,8 @@ pub struct Caches {
     pub services: Store<Service>,
     pub config_maps: Store<ConfigMap>,
     pub secrets: Store<Secret>,
+    pub budgets: Store<PodDisruptionBudget>,
+    pub claims: Store<PersistentVolumeClaim>,
     pub lists: Lists,
 }
 
@@ -38,7 +41,7 @@ pub struct Caches {
 pub struct Lists(watch::Sender<usize>);
 
 /// Fields of [`Streams`].
-const WATCHES: usize = 5;
+pub(super) const WATCHES: usize = 7;
 
 /// The watches that fill the caches; they must be polled.
 pub struct Streams {
@@ -47,6 +50,8 @@ pub struct Streams {
     pub services: Touched<Service>,
     pub config_maps: Touched<ConfigMap>,
     pub secrets: Touched<Secret>,
+    pub budgets: Touched<PodDisruptionBudget>,
+    pub claims: Touched<PersistentVolumeClaim>,
 }
 
 type Touched<K> = BoxStream<'static, watcher::Result<K>>;
@@ -60,15 +65,19 @@ pub fn watch(client: &Client, namespace: Option<&str>) -> (Caches, Streams) {
     let (stateful_sets, stateful_set_events) = reflect(api(client, namespace), ours.clone(), &lists);
     let (services, service_events) = reflect(api(client, namespace), ours.clone(), &lists);
     let (config_maps, config_map_events) = reflect(api(client, namespace), ours.clone(), &lists);
-    let (secrets, secret_events) = reflect(api(client, namespace), ours, &lists);
+    let (secrets, secret_events) = reflect(api(client, namespace), ours.clone(), &lists);
+    let (budgets, budget_events) = reflect(api(client, namespace), ours.clone(), &lists);
+    let (claims, claim_events) = reflect(api(client, namespace), ours, &lists);
     (
-        Caches { clusters, stateful_sets, services, config_maps, secrets, lists },
+        Caches { clusters, stateful_sets, services, config_maps, secrets, budgets, claims, lists },
         Streams {
             clusters: cluster_events.boxed(),
             stateful_sets: stateful_set_events.touched_objects().boxed(),
             services: service_events.touched_objects().boxed(),
             config_maps: config_map_events.touched_objects().boxed(),
             secrets: secret_events.touched_objects().boxed(),
+            budgets: budget_events.touched_objects().boxed(),
+            claims: claim_events.touched_objects().boxed(),
         },
     )
 }
@@ -133,16 +142,12 @@ impl Caches {
         self.stateful_sets.get(&ObjectRef::new(name).within(&key.namespace))
     }
 
-    pub fn service(&self, key: &ClusterKey, name: &str) -> Option<Arc<Service>> {
-        self.services.get(&ObjectRef::new(name).within(&key.namespace))
-    }
-
-    pub fn config_map(&self, key: &ClusterKey, name: &str) -> Option<Arc<ConfigMap>> {
-        self.config_maps.get(&ObjectRef::new(name).within(&key.namespace))
-    }
-
     pub fn secret(&self, key: &ClusterKey, name: &str) -> Option<Arc<Secret>> {
         self.secrets.get(&ObjectRef::new(name).within(&key.namespace))
+    }
+
+    pub fn claim(&self, key: &ClusterKey, name: &str) -> Option<Arc<PersistentVolumeClaim>> {
+        self.claims.get(&ObjectRef::new(name).within(&key.namespace))
     }
 
     /// Whether a cluster of that name exists.

@@ -24,7 +24,7 @@ pub fn seal(object: &mut Value) {
 pub fn is_within(wanted: &Value, live: &Value) -> bool {
     match (wanted, live) {
         (Value::Object(wanted), Value::Object(live)) => wanted.iter().all(|(key, value)| {
-            live.get(key).is_some_and(|live| is_within(value, live)) || is_nothing(value)
+            live.get(key).map_or_else(|| is_nothing(key, value), |live| is_within(value, live))
         }),
         (Value::Array(wanted), Value::Array(live)) => are_within(wanted, live),
         (wanted, live) => wanted == live,
@@ -43,12 +43,17 @@ fn are_within(wanted: &[Value], live: &[Value]) -> bool {
     wanted.len() == live.len() && wanted.iter().zip(live).all(|(want, live)| is_within(want, live))
 }
 
+/// Fields that hold a map: an empty one says nothing. An empty object of another field does (`emptyDir: {}`).
+const MAPS: [&str; 2] = ["matchLabels", "nodeSelector"];
+
 /// The API server drops what says nothing.
-fn is_nothing(value: &Value) -> bool {
+fn is_nothing(key: &str, value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(items) => items.is_empty(),
-        Value::Object(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+        Value::String(text) => text.is_empty(),
+        Value::Object(fields) => fields.is_empty() && MAPS.contains(&key),
+        Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
@@ -78,6 +83,16 @@ mod tests {
         ] {
             assert!(!is_within(&wanted, &live), "{live}");
         }
+    }
+
+    #[test]
+    fn what_the_api_server_drops_is_no_difference() {
+        let wanted = json!({"nodeSelector": {}, "tolerations": [{"key": "a", "value": ""}], "selector": {"matchLabels": {}},
+            "list": [], "none": null});
+        assert!(is_within(&wanted, &json!({"tolerations": [{"key": "a"}], "selector": {}})));
+        assert!(!is_within(&wanted, &json!({"tolerations": [{"key": "a"}]})));
+        assert!(!is_within(&json!({"list": []}), &json!({"list": [1]})));
+        assert!(!is_within(&json!({"none": ""}), &json!({"none": "x"})));
     }
 
     #[test]

@@ -3,12 +3,14 @@
 
 mod apply;
 mod caches;
+mod claims;
 mod diff;
 mod memory;
 mod passwords;
 mod presence;
 mod reconcile;
 mod report;
+mod restarts;
 mod scale;
 mod spread;
 #[cfg(test)]
@@ -118,6 +120,8 @@ pub async fn run(ctx: Context) {
         .watches_stream(streams.services, caches::belongs_to)
         .watches_stream(streams.config_maps, caches::belongs_to)
         .watches_stream(streams.secrets, caches::belongs_to)
+        .watches_stream(streams.budgets, caches::belongs_to)
+        .watches_stream(streams.claims, caches::belongs_to)
         .reconcile_all_on(reasons_to_reconcile_all(&room))
         .run(reconcile::reconcile, after_failure, room)
         .for_each(|result| {

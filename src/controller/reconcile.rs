@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use kube::Resource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::runtime::controller::Action;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Resource, ResourceExt};
 
 use super::apply::{self, Error, Kind, converge, delete_orphan};
+use super::claims;
 use super::passwords::{self, Found};
-use super::report::{Findings, is_restart_pending};
-use super::{Guarded, Room, cluster_key, scale, spread};
+use super::report::Findings;
+use super::{Guarded, Room, cluster_key, restarts, scale, spread};
 use crate::api::{RedisCluster, names};
 use crate::core::facts::{ControllerReport, Desired};
 use crate::core::objects::secrets::Passwords;
@@ -33,7 +36,8 @@ pub(super) async fn reconcile(object: Arc<Guarded>, room: Arc<Room>) -> Result<A
     if !room.caches.are_filled() {
         return Ok(Action::await_change()); // woken again when they are
     }
-    let pass = Pass { room: &room, key, uid, live: None };
+    let created = object.meta().creation_timestamp.clone();
+    let pass = Pass { room: &room, key, uid, created, live: None };
     let pass = Pass { live: pass.own_stateful_set(), ..pass };
     let cluster = match &object.0 {
         Ok(cluster) => cluster,
@@ -50,6 +54,9 @@ pub(super) async fn reconcile(object: Arc<Guarded>, room: Arc<Room>) -> Result<A
     if !room.ctx.leadership.is_leader() {
         return Ok(pass.stand_by(cluster));
     }
+    if valid.paused {
+        return Ok(pass.pause(cluster));
+    }
     let passwords = match passwords::find(&room, &pass.key, &valid).await {
         Ok(Found::Passwords(passwords)) => passwords,
         Ok(Found::Refused(reason, sentence)) => return Ok(pass.refuse(reason, sentence, Some(cluster))),
@@ -65,6 +72,8 @@ struct Pass<'a> {
     key: ClusterKey,
     /// Uid of the `RedisCluster`.
     uid: String,
+    /// When that was created.
+    created: Option<Time>,
     /// The StatefulSet, if it is ours.
     live: Option<StatefulSet>,
 }
@@ -75,7 +84,11 @@ impl Pass<'_> {
         apply::is_controlled_by(&*live, &self.uid).then(|| (*live).clone())
     }
 
-    /// Each object on its own: one that fails does not stop the others.
+    fn owner(&self) -> claims::Owner<'_> {
+        claims::Owner { key: &self.key, uid: &self.uid, created: self.created.as_ref() }
+    }
+
+    /// All objects. What one of them lacks does not stop the others.
     async fn make_equal(
         &self,
         cluster: &RedisCluster,
@@ -102,45 +115,56 @@ impl Pass<'_> {
             config_map,
             headless_service,
             master_service,
+            replicas_service,
+            budgets,
             stateful_set,
         } = objects::build(valid, passwords, size.replicas, spread);
 
-        let mut wanted = vec![names::server_secret(&key.name)];
-        let cached = room.caches.secret(key, &names::server_secret(&key.name));
-        let server = findings.note(converge(ctx, &self.uid, server_secret, cached.as_deref()).await);
-        if let Some(auth_secret) = auth_secret {
-            wanted.push(names::auth_secret(&key.name));
-            let cached = room.caches.secret(key, &names::auth_secret(&key.name));
-            findings.note(converge(ctx, &self.uid, auth_secret, cached.as_deref()).await);
-        }
-        self.delete_orphans(&mut findings, room.caches.secrets.state(), &wanted).await;
-
-        let name = names::config_map(&key.name);
-        let cached = room.caches.config_map(key, &name);
-        let config = findings.note(converge(ctx, &self.uid, config_map, cached.as_deref()).await);
-        self.delete_orphans(&mut findings, room.caches.config_maps.state(), &[name]).await;
-
-        let services = [names::headless_service(&key.name), key.name.clone()];
-        for (name, service) in services.iter().zip([headless_service, master_service]) {
-            let cached = room.caches.service(key, name);
-            findings.note(converge(ctx, &self.uid, service, cached.as_deref()).await);
-        }
-        self.delete_orphans(&mut findings, room.caches.services.state(), &services).await;
-
+        let secrets = std::iter::once(server_secret).chain(auth_secret).collect();
+        let secrets = self.keep(&mut findings, &room.caches.secrets, secrets).await;
+        let config = self.keep(&mut findings, &room.caches.config_maps, vec![config_map]).await;
+        let services = vec![headless_service, master_service, replicas_service];
+        self.keep(&mut findings, &room.caches.services, services).await;
+        self.keep(&mut findings, &room.caches.budgets, budgets).await;
         // Pods must not boot from files that are not ours.
-        let mut live = None;
-        if server.is_some() && config.is_some() {
-            let cached = room.caches.stateful_set(key, &key.name);
-            live = findings.note(converge(ctx, &self.uid, stateful_set, cached.as_deref()).await);
+        let bootable = secrets.first().is_some_and(Option::is_some) && config.iter().all(Option::is_some);
+        let live = if bootable {
+            let sets = self.keep(&mut findings, &room.caches.stateful_sets, vec![stateful_set]).await;
+            sets.into_iter().next().flatten()
+        } else {
+            None
+        };
+        if let Some(live) = &live {
+            match restarts::pending(ctx, key, live).await {
+                Ok(old_pods) => findings.old_pods = old_pods,
+                Err(error) => findings.failed.push(error),
+            }
         }
-        self.delete_orphans(
-            &mut findings,
-            room.caches.stateful_sets.state(),
-            std::slice::from_ref(&key.name),
-        )
-        .await;
-        findings.restart_pending = live.as_ref().is_some_and(is_restart_pending);
+        if let Some(status) = &cluster.status
+            && let Err(error) = claims::mark(ctx, &room.caches, self.owner(), status).await
+        {
+            findings.failed.push(error);
+        }
         (findings, live)
+    }
+
+    /// All objects of one kind: makes them, and deletes others of ours. Returns those that are as wanted, in the same
+    /// order. Each object on its own: one that fails does not stop the others.
+    async fn keep<K: Kind>(
+        &self,
+        findings: &mut Findings,
+        cache: &Store<K>,
+        wanted: Vec<K>,
+    ) -> Vec<Option<K>> {
+        let names: Vec<String> = wanted.iter().map(ResourceExt::name_any).collect();
+        let mut kept = Vec::with_capacity(wanted.len());
+        for (object, name) in wanted.into_iter().zip(&names) {
+            let cached = cache.get(&ObjectRef::new(name).within(&self.key.namespace));
+            let standing = converge(&self.room.ctx, &self.uid, object, cached.as_deref()).await;
+            kept.push(findings.note(standing));
+        }
+        self.delete_orphans(findings, cache.state(), &names).await;
+        kept
     }
 
     /// Objects of ours under names that are not used any more.
@@ -194,6 +218,14 @@ impl Pass<'_> {
         Action::requeue(LOOK_AGAIN)
     }
 
+    /// The user wants all objects left as they are.
+    fn pause(&self, cluster: &RedisCluster) -> Action {
+        let report =
+            ControllerReport { observed_generation: observed(Some(cluster)), paused: true, ..self.report(Some(cluster)) };
+        self.hand_over(report);
+        Action::await_change()
+    }
+
     /// Keeps memory and supervisors ready for the moment when this operator leads.
     fn stand_by(&self, cluster: &RedisCluster) -> Action {
         let passwords = passwords::cached(&self.room.caches, &self.key, &self.uid);
@@ -203,7 +235,8 @@ impl Pass<'_> {
     }
 
     fn remember_desired(&self, valid: &ValidCluster) {
-        let replicas = scale::running(self.live.as_ref()).unwrap_or(valid.replicas).max(valid.replicas);
+        let running = scale::running(self.live.as_ref()).unwrap_or(valid.replicas);
+        let replicas = if valid.paused { running } else { running.max(valid.replicas) };
         self.room.memory.of(&self.key, &self.uid, |entry| {
             // A scale step that waits keeps its size until `make_equal` has looked at it again.
             entry.desired = Some(valid.desired(replicas));
@@ -223,12 +256,18 @@ impl Pass<'_> {
     }
 
     fn hand_over(&self, report: ControllerReport) {
-        let Self { room, key, uid, live } = self;
+        let Self { room, key, uid, live, .. } = self;
         let (desired, remembered) =
             room.memory.of(key, uid, |entry| (entry.desired.clone(), entry.passwords.clone()));
         // Without a valid spec since the start, what runs says what is wanted: failover goes on.
         let desired: Option<Desired> =
             desired.or_else(|| scale::running(live.as_ref()).map(valid::desired_from_running));
+        let volumes = claims::volumes(&room.caches, self.owner());
+        let desired = desired.map(|desired| Desired {
+            data_expected: volumes.data_expected,
+            own_volumes: volumes.own,
+            ..desired
+        });
         let passwords = remembered.or_else(|| passwords::cached(&room.caches, key, uid));
         let input = ClusterInput {
             uid: uid.clone(),

@@ -1,7 +1,5 @@
 //! What a pass found, and the one sentence of it that people see. Pure.
 
-use k8s_openapi::api::apps::v1::StatefulSet;
-
 use super::apply::{Error, Standing};
 
 /// Collects what stands between the objects and the spec.
@@ -13,8 +11,8 @@ pub struct Findings {
     pub failed: Vec<Error>,
     /// A scale step that waits: (reason, sentence).
     pub held: Option<(&'static str, String)>,
-    /// Running pods were made from an older template.
-    pub restart_pending: bool,
+    /// Pods that were made from an older template.
+    pub old_pods: Vec<String>,
 }
 
 impl Findings {
@@ -36,15 +34,10 @@ impl Findings {
 
     /// The most urgent finding: (reason, sentence); `None` when all objects equal the spec.
     pub fn progressing(&self) -> Option<(String, String)> {
-        let Self { foreign, failed, held, restart_pending } = self;
+        let Self { foreign, failed, held, old_pods } = self;
         let foreign = (!foreign.is_empty()).then(|| ("ForeignObject", foreign_message(foreign)));
         let failed = failed.first().map(|error| (error.reason(), error.to_string()));
-        let restart = restart_pending.then(|| {
-            (
-                "RestartPending",
-                "pods run with an older image, configuration or password: each takes the new one when it is deleted and made anew".to_owned(),
-            )
-        });
+        let restart = (!old_pods.is_empty()).then(|| ("RestartPending", restart_message(old_pods)));
         foreign
             .or(failed)
             .or_else(|| held.clone())
@@ -60,11 +53,9 @@ fn foreign_message(foreign: &[String]) -> String {
     )
 }
 
-/// Whether pods of an older template run. The counts of a StatefulSet lag behind its spec; then nothing is known.
-/// A pod that is being deleted counts as old, so equal revisions are looked at first.
-pub fn is_restart_pending(live: &StatefulSet) -> bool {
-    let Some(status) = live.status.as_ref() else { return false };
-    status.observed_generation == live.metadata.generation
-        && status.current_revision != status.update_revision
-        && status.updated_replicas.unwrap_or(0) < status.replicas
+fn restart_message(old_pods: &[String]) -> String {
+    format!(
+        "{} run with an older image, configuration, password or pod template: each takes the new one when it is deleted and made anew",
+        old_pods.join(", ")
+    )
 }

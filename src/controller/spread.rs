@@ -17,6 +17,9 @@ pub async fn choose(
     cluster: &ValidCluster,
     live: Option<&StatefulSet>,
 ) -> Result<Spread, Error> {
+    if cluster.pod_template.topology_spread_constraints.is_some() {
+        return Ok(Spread::ScheduleAnyway); // not used: the user's own constraints replace it
+    }
     if let Some(kept) = live.and_then(Spread::kept) {
         return Ok(kept);
     }

@@ -55,7 +55,9 @@ pub enum Recorded {
     Opened(Opened),
     Claimed,
     Revoked,
-    Chosen { offset: i64 },
+    Chosen {
+        offset: i64,
+    },
     ChooseAgain,
     Promoted,
     FalseAlarm,

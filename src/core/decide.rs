@@ -92,8 +92,29 @@ const ALONE_AFTER: Duration = Duration::from_secs(5);
 pub fn decide(situation: &Situation<'_>) -> (&'static str, Decision) {
     RULES
         .iter()
-        .find_map(|rule| (rule.decide)(situation).map(|decision| (rule.name, decision)))
+        .find_map(|rule| (rule.decide)(situation).map(|decision| (rule.name, by_hand(situation, decision))))
         .unwrap_or(("Healthy", Decision::Heal))
+}
+
+/// In manual mode another pod is not made the master, only named. The first start, and a master that comes back with
+/// its own data, move nothing.
+fn by_hand(situation: &Situation<'_>, decision: Decision) -> Decision {
+    match decision {
+        Decision::Open(Draft { from: Some(from), to, reason, .. }, _)
+            if !situation.desired.automatic && to.as_ref().is_none_or(|to| to.pod != from.pod) =>
+        {
+            let successor = to.map_or(String::new(), |to| format!(" by {}", to.pod));
+            Decision::Hold(
+                Held::ManualMode,
+                format!(
+                    "{} would be replaced{successor} ({reason}), but spec.failover.mode is Manual; set it to Automatic \
+                     to let that happen",
+                    from.pod
+                ),
+            )
+        }
+        other => other,
+    }
 }
 
 // May we act at all?

@@ -118,6 +118,14 @@ pub struct Desired {
     pub write_quorum: u32,
     /// How long a master must be refused or unroutable before that may mean death.
     pub unreachable_after: Duration,
+    /// `false`: decide and say, never act.
+    pub automatic: bool,
+    /// The volumes say that there was data: one is marked so, or is older than the `RedisCluster`. For the day when
+    /// there is no record: then this is no first start.
+    pub data_expected: bool,
+    /// Numbers of the pods whose volume holds this cluster's own data, whatever replication id a new pod gives it: it
+    /// was made for this very `RedisCluster`, or its pod was in sync once.
+    pub own_volumes: BTreeSet<u32>,
 }
 
 /// The controller's part of the status, handed over to the supervisor's task.
@@ -134,6 +142,8 @@ pub struct ControllerReport {
     /// `None`: all objects equal the spec. Otherwise (reason, message): a failing or foreign object, a
     /// restart that is pending, a scale step that waits.
     pub progressing: Option<(String, String)>,
+    /// `spec.paused`: objects are left as they are.
+    pub paused: bool,
 }
 
 /// The master Service's EndpointSlice as read or watched.

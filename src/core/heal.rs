@@ -152,8 +152,8 @@ fn record(situation: &Situation<'_>, info: &Info, routed: bool) -> Option<Act> {
 }
 
 /// A pod came with data that is not in the recorded history: a volume of before a scale in, or the last master's
-/// after others went on without it. Once the recorded data has a second copy, or nobody else can be one, the pod
-/// may follow; that it may is on record before it is told to.
+/// after others went on without it. Once the recorded data has a second copy, or no other pod can become one sooner,
+/// the pod may follow; that it may is on record before it is told to.
 fn admit<'a>(situation: &Situation<'a>, master_info: &Info) -> Option<&'a Member> {
     let (master, _) = situation.master()?;
     let stranger = |member: &Member| {
@@ -162,7 +162,11 @@ fn admit<'a>(situation: &Situation<'a>, master_info: &Info) -> Option<&'a Member
             .is_some_and(|info| info.is_fenced() && !info.loading && !may_be_overwritten(situation, member, info))
     };
     let others = || situation.others(master).filter(|member| member.listed && !member.pod.terminating);
-    let copied = situation.in_sync_count() > 0 || others().all(stranger);
+    let registered = |member: &Member| situation.record.registered.contains(&member.pod.uid);
+    let sooner = |member: &Member| {
+        registered(member) || member.settled(situation.now).is_some_and(|_| !stranger(member))
+    };
+    let copied = situation.in_sync_count() > 0 || !others().any(sooner);
     let worth = master_info.keys > 0 && id_recorded(situation, master_info);
     if worth && copied { others().find(|member| stranger(member)) } else { None }
 }

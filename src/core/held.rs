@@ -21,6 +21,8 @@ pub enum Held {
     WaitingForMembers,
     /// A pod holds data of no known lineage, and no master has been recorded.
     UnknownData,
+    /// A failover would be allowed, but `spec.failover.mode` is `Manual`.
+    ManualMode,
     /// A situation that is recognized, but for which no action has been decided.
     NotYetDecided,
 }
@@ -37,6 +39,7 @@ impl Held {
             Held::WaitingForTarget => "WaitingForTarget",
             Held::WaitingForMembers => "WaitingForMembers",
             Held::UnknownData => "UnknownData",
+            Held::ManualMode => "ManualMode",
             Held::NotYetDecided => "NotYetDecided",
         }
     }

@@ -32,7 +32,7 @@ impl Scene {
     /// `red-0` is the recorded master, well, with all others in sync, ten keys, and write quorum 1.
     pub fn settled(replicas: u32) -> Self {
         let mut scene = Self {
-            desired: Desired { replicas, write_quorum: 1, unreachable_after: Duration::from_secs(3) },
+            desired: Desired { replicas, ..crate::core::valid::desired_from_running(3) },
             record: Supervision {
                 epoch: 7,
                 holder: Some("term".to_owned()),

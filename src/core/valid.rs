@@ -1,14 +1,21 @@
 //! From the raw spec to a value that cannot be wrong. Everything later reads [`ValidCluster`] only. Pure.
 
+mod additions;
+mod storage;
+
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 
+use crate::api::pod_template::PodTemplate;
 use crate::api::quantity::Quantity;
-use crate::api::spec::{Persistence, ResourceList};
+use crate::api::service::ServiceOptions;
+use crate::api::spec::{FailoverMode, Persistence, ResourceList};
 use crate::api::{RedisCluster, names};
 use crate::core::facts::Desired;
+pub use storage::ValidStorage;
 
 /// Replication backlog of each server, in bytes. Redis counts it toward `maxmemory`.
 pub const BACKLOG_BYTES: u64 = 64 << 20;
@@ -28,14 +35,26 @@ pub struct ValidCluster {
     /// Pods, master included.
     pub replicas: u32,
     pub image: String,
+    /// Objects are left as they are.
+    pub paused: bool,
+    /// `None`: the disk lives as long as the pod.
+    pub storage: Option<ValidStorage>,
     pub persistence: Persistence,
     pub auth: AuthSource,
     pub unreachable_after: Duration,
+    /// The operator replaces a dead master by itself.
+    pub automatic: bool,
     /// Requests and limits, in the API server's own spelling.
     pub requests: Amounts,
     pub limits: Amounts,
     /// `maxmemory` in bytes; `None` without a memory limit.
     pub max_memory: Option<u64>,
+    /// What is added to each pod.
+    pub pod_template: PodTemplate,
+    /// The Service that leads to the master.
+    pub service: ServiceOptions,
+    /// The Service that leads to the replicas.
+    pub replicas_service: ServiceOptions,
 }
 
 /// Where the application's password comes from.
@@ -73,6 +92,14 @@ pub enum Refusal {
     UnreachableAfter(String),
     #[error("spec.auth.secretName {0:?} cannot be used: name a Secret of yours, or leave auth out")]
     SecretName(String),
+    #[error("spec.storage.size {0:?} is no size of a volume: write for example 10Gi")]
+    StorageSize(String),
+    #[error("spec.persistence None would leave the volumes of spec.storage empty: leave one of the two out")]
+    StorageWithoutPersistence,
+    #[error("spec.{field} has the key {key:?}, which is the operator's own: use another key")]
+    OwnKey { field: &'static str, key: String },
+    #[error("spec.{field} has options that need type {needs}: change the type or remove them")]
+    ServiceType { field: &'static str, needs: &'static str },
     #[error("spec.resources.{field} {value:?} is no quantity: write for example {example}")]
     Quantity { field: &'static str, value: String, example: &'static str },
     #[error(
@@ -94,6 +121,10 @@ impl Refusal {
             Self::Image(_) => "ImageNotUsable",
             Self::UnreachableAfter(_) => "UnreachableAfterOutOfRange",
             Self::SecretName(_) => "SecretNameNotUsable",
+            Self::StorageSize(_) => "StorageSizeNotUsable",
+            Self::StorageWithoutPersistence => "StorageWithoutPersistence",
+            Self::OwnKey { .. } => "KeyNotYours",
+            Self::ServiceType { .. } => "ServiceTypeNotFitting",
             Self::Quantity { .. } => "QuantityNotReadable",
             Self::MemoryLimit => "MemoryLimitTooSmall",
             Self::RequestAboveLimit(_) => "RequestAboveLimit",
@@ -121,11 +152,14 @@ pub fn validate(cluster: &RedisCluster, default_image: &str) -> Result<ValidClus
         generation: meta.generation,
         replicas: replicas(spec.replicas)?,
         image: image(spec.image.as_deref().unwrap_or_default(), default_image)?,
-        persistence: spec.persistence.unwrap_or_default(),
+        paused: spec.paused,
+        storage: spec.storage.as_ref().map(storage::storage).transpose()?,
+        persistence: storage::persistence(spec)?,
         auth: auth(spec.auth.as_ref().and_then(|auth| auth.secret_name.as_deref()), &name)?,
         unreachable_after: unreachable_after(
             spec.failover.as_ref().and_then(|failover| failover.unreachable_after.as_deref()),
         )?,
+        automatic: spec.failover.as_ref().is_none_or(|failover| failover.mode == FailoverMode::Automatic),
         requests: Amounts {
             cpu: amount("requests.cpu", "500m", requests.cpu.as_ref())?,
             memory: amount("requests.memory", "1Gi", requests.memory.as_ref())?,
@@ -135,14 +169,28 @@ pub fn validate(cluster: &RedisCluster, default_image: &str) -> Result<ValidClus
             memory: amount("limits.memory", "2Gi", limits.memory.as_ref())?,
         },
         max_memory: limits.memory.as_ref().map(max_memory).transpose()?,
+        pod_template: additions::pod_template(spec.pod_template.as_ref())?,
+        service: additions::service("service", "service.annotations", spec.service.as_ref())?,
+        replicas_service: additions::service(
+            "replicasService",
+            "replicasService.annotations",
+            spec.replicas_service.as_ref(),
+        )?,
         name,
     })
 }
 
 impl ValidCluster {
-    /// What the supervisor needs to know, for this many pods.
+    /// What the supervisor needs to know, for this many pods. What the volumes say is added later.
     pub fn desired(&self, replicas: u32) -> Desired {
-        Desired { replicas, write_quorum: write_quorum(replicas), unreachable_after: self.unreachable_after }
+        Desired {
+            replicas,
+            write_quorum: write_quorum(replicas),
+            unreachable_after: self.unreachable_after,
+            automatic: self.automatic,
+            data_expected: false,
+            own_volumes: BTreeSet::new(),
+        }
     }
 
     /// Makes the object ours, and has it deleted with the `RedisCluster`.
@@ -160,7 +208,14 @@ impl ValidCluster {
 
 /// What to ask of the supervisor when no valid spec was ever seen, but pods run.
 pub fn desired_from_running(replicas: u32) -> Desired {
-    Desired { replicas, write_quorum: write_quorum(replicas), unreachable_after: UNREACHABLE_AFTER }
+    Desired {
+        replicas,
+        write_quorum: write_quorum(replicas),
+        unreachable_after: UNREACHABLE_AFTER,
+        automatic: true,
+        data_expected: false,
+        own_volumes: BTreeSet::new(),
+    }
 }
 
 /// With a replica, a write needs one in sync: a master that nobody follows must not go on alone.

@@ -17,6 +17,17 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use world::{Signal, World, audit_position, audit_since, wait_for};
 
+/// What the controller asks for.
+const CONTROLLED: [&str; 7] = [
+    "statefulsets",
+    "services",
+    "configmaps",
+    "secrets",
+    "poddisruptionbudgets",
+    "persistentvolumeclaims",
+    "nodes",
+];
+
 fn cluster(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "redis-ha.dev/v1alpha1", "kind": "RedisCluster", "metadata": {"name": name}, "spec": spec})
 }
@@ -59,6 +70,29 @@ async fn wrong_specs_are_refused_with_a_sentence_each() -> Result<()> {
         (json!({"auth": {"secretName": ""}}), "spec.auth.secretName must be the name of a Secret"),
         (json!({"auth": {"secretName": "My Secret"}}), "spec.auth.secretName must be the name of a Secret"),
         (json!({"auth": {"secretName": "cache-server"}}), "must not be the operator's own Secret"),
+        (json!({"storage": {"size": "0"}}), "spec.storage.size must be more than 0"),
+        (json!({"storage": {"size": "big"}}), "spec.storage.size"),
+        (json!({"storage": {}}), "spec.storage.size: Required value"),
+        (json!({"storage": {"size": "1Gi"}, "persistence": "None"}), "would leave the volumes"),
+        (json!({"failover": {"mode": "Perhaps"}}), "supported values: \"Automatic\", \"Manual\""),
+        (json!({"service": {"type": "ExternalName"}}), "supported values: \"ClusterIP\""),
+        (json!({"service": {"annotations": {"redis-ha.dev/x": ""}}}), "are the operator's: use other keys"),
+        (json!({"service": {"loadBalancerClass": "x"}}), "need type LoadBalancer"),
+        (
+            json!({"service": {"type": "LoadBalancer", "loadBalancerSourceRanges": ["all"]}}),
+            "spec.service.loadBalancerSourceRanges[0]",
+        ),
+        (
+            json!({"replicasService": {"externalTrafficPolicy": "Local"}}),
+            "needs type NodePort or LoadBalancer",
+        ),
+        (json!({"podTemplate": {"labels": {"redis-ha.dev/role": "master"}}}), "use other keys"),
+        (json!({"podTemplate": {"labels": {"app.kubernetes.io/name": "x"}}}), "use other keys"),
+        (json!({"podTemplate": {"annotations": {"redis-ha.dev/config-hash": "x"}}}), "use other keys"),
+        (
+            json!({"podTemplate": {"tolerations": "all"}}),
+            "spec.podTemplate.tolerations in body must be of type array",
+        ),
         (json!({"resources": {"limits": {"memory": "128Mi"}}}), "limits.memory must be at least 160Mi"),
         (json!({"resources": {"limits": {"memory": "lots"}}}), "spec.resources.limits.memory"),
         (
@@ -85,6 +119,27 @@ async fn wrong_specs_are_refused_with_a_sentence_each() -> Result<()> {
         (json!({"persistence": "AOF"}), json!({"persistence": "RDB"}), "spec.persistence cannot be changed"),
         (json!({}), json!({"persistence": "RDB"}), "spec.persistence cannot be changed"),
         (json!({}), json!({"auth": {"secretName": "mine"}}), "spec.auth.secretName cannot be changed"),
+        (json!({}), json!({"storage": {"size": "1Gi"}}), "spec.storage cannot be added or removed"),
+        (
+            json!({"storage": {"size": "1Gi"}}),
+            json!({"storage": null}),
+            "spec.storage cannot be added or removed",
+        ),
+        (
+            json!({"storage": {"size": "1Gi"}}),
+            json!({"storage": {"size": "2Gi"}}),
+            "spec.storage.size cannot be changed",
+        ),
+        (
+            json!({"storage": {"size": "1Gi"}}),
+            json!({"storage": {"storageClassName": "local"}}),
+            "spec.storage.storageClassName cannot be changed",
+        ),
+        (
+            json!({"service": {"type": "LoadBalancer", "loadBalancerClass": "a.example/a"}}),
+            json!({"service": {"loadBalancerClass": "a.example/b"}}),
+            "loadBalancerClass cannot be changed while",
+        ),
     ]
     .into_iter()
     .enumerate()
@@ -263,10 +318,39 @@ async fn create_raw(raw: &Api<DynamicObject>, object: Value) -> Result<()> {
     Ok(())
 }
 
+/// Every kind of object, and fields to which the API server adds defaults of its own.
+fn everything() -> Result<RedisClusterSpec> {
+    Ok(serde_json::from_value(json!({
+        "storage": {"size": "65536Ki"},
+        "resources": {"limits": {"memory": "1024Mi"}},
+        "podTemplate": {
+            "labels": {"team": "shop"},
+            "annotations": {"example.org/note": "x"},
+            "affinity": {
+                "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1,
+                    "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname",
+                        "labelSelector": {"matchLabels": {"team": "shop"}}}}]},
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}]}}},
+            "tolerations": [{"key": "redis", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}],
+            "nodeSelector": {},
+            "topologySpreadConstraints": [
+                {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}],
+            "priorityClassName": "system-cluster-critical",
+            "securityContext": {"runAsNonRoot": true, "runAsUser": 1001},
+            "imagePullSecrets": [{"name": "registry"}],
+        },
+        "service": {"type": "NodePort", "externalTrafficPolicy": "Local",
+            "annotations": {"example.org/internal": "true"}},
+        "replicasService": {"type": "LoadBalancer", "loadBalancerClass": "example.org/none",
+            "loadBalancerSourceRanges": ["10.0.0.0/8"]},
+    }))?)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn drift_is_repaired_and_nothing_is_written_when_nothing_differs() -> Result<()> {
     let scene = Scene::with_operators(World::enter().await?, "drift").await?;
-    let cluster = scene.cluster("cache", RedisClusterSpec::default()).await?;
+    let cluster = scene.cluster("cache", everything()?).await?;
     let password = cluster.password().await?;
     let (client, namespace) = (scene.world.client(), scene.namespace.as_str());
     let services: Api<Service> = Api::namespaced(client.clone(), namespace);
@@ -307,9 +391,7 @@ async fn drift_is_repaired_and_nothing_is_written_when_nothing_differs() -> Resu
         .into_iter()
         .filter(|event| event.user == USER && event.namespace == namespace && event.verb != "watch")
         // The controller's kinds: on a busy machine the supervisor may have something to tell.
-        .filter(|event| {
-            ["statefulsets", "services", "configmaps", "secrets", "nodes"].contains(&event.resource.as_str())
-        })
+        .filter(|event| CONTROLLED.contains(&event.resource.as_str()))
         .map(|event| format!("{} {} {}", event.verb, event.resource, event.name))
         .collect();
     println!("requests after three passes without a difference: {asked:?}");

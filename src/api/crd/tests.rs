@@ -48,9 +48,26 @@ fn full_spec_is_accepted_and_unchanged_on_update() {
         &json!({
             "replicas": 9,
             "image": "registry.example/redis:8.2",
+            "paused": true,
+            "storage": {"size": "10Gi", "storageClassName": "fast", "retain": "Delete"},
             "persistence": "AOF",
             "auth": {"secretName": "cache-password"},
-            "failover": {"unreachableAfter": "1m30s"},
+            "failover": {"mode": "Manual", "unreachableAfter": "1m30s"},
+            "podTemplate": {
+                "labels": {"team": "shop"}, "annotations": {"example.org/note": "x"},
+                "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "shop"}}}]}},
+                "tolerations": [{"key": "redis", "operator": "Exists", "tolerationSeconds": 5}],
+                "nodeSelector": {"pool": "redis"},
+                "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+                "priorityClassName": "high",
+                "securityContext": {"runAsUser": 1001},
+                "imagePullSecrets": [{"name": "registry"}],
+            },
+            "service": {"type": "LoadBalancer", "loadBalancerClass": "x.example/y",
+                "loadBalancerSourceRanges": ["10.0.0.0/8", "fd00::/8"], "externalTrafficPolicy": "Local",
+                "annotations": {"x.example/internal": "true"}},
+            "replicasService": {"type": "NodePort", "externalTrafficPolicy": "Cluster"},
             "resources": {"requests": {"cpu": 1, "memory": "1Gi"}, "limits": {"cpu": "1500m", "memory": 2_147_483_648_i64}},
         }),
     );
@@ -77,6 +94,19 @@ fn wrong_specs_are_refused_with_a_sentence() {
         (json!({"auth": {"secretName": ""}}), "spec.auth.secretName must be the name of a Secret"),
         (json!({"auth": {"secretName": "My Secret"}}), "spec.auth.secretName must be the name of a Secret"),
         (json!({"auth": {"secretName": "cache-server"}}), "must not be the operator's own Secret"),
+        (json!({"storage": {"size": "0"}}), "spec.storage.size must be more than 0"),
+        (json!({"storage": {"size": "0Gi"}}), "spec.storage.size must be more than 0"),
+        (json!({"storage": {"size": "1Gi"}, "persistence": "None"}), "would leave the volumes"),
+        (json!({"service": {"annotations": {"redis-ha.dev/x": ""}}}), "are the operator's: use other keys"),
+        (json!({"service": {"loadBalancerClass": "x"}}), "need type LoadBalancer"),
+        (
+            json!({"replicasService": {"type": "NodePort", "loadBalancerSourceRanges": ["10.0.0.0/8"]}}),
+            "need type LoadBalancer",
+        ),
+        (json!({"service": {"externalTrafficPolicy": "Local"}}), "needs type NodePort or LoadBalancer"),
+        (json!({"podTemplate": {"labels": {"redis-ha.dev/role": "master"}}}), "use other keys"),
+        (json!({"podTemplate": {"labels": {"app.kubernetes.io/instance": "x"}}}), "use other keys"),
+        (json!({"podTemplate": {"annotations": {"redis-ha.dev/config-hash": "x"}}}), "use other keys"),
         (json!({"resources": {"limits": {"memory": "128Mi"}}}), "limits.memory must be at least 160Mi"),
         (json!({"resources": {"limits": {"memory": "lots"}}}), "limits.memory must be at least 160Mi"),
         (
@@ -108,6 +138,33 @@ fn changes_that_would_lose_something_are_refused_with_a_sentence() {
         (json!({"persistence": "AOF"}), json!({"persistence": "RDB"}), "spec.persistence cannot be changed"),
         (json!({"persistence": "AOF"}), json!({}), "spec.persistence cannot be changed"),
         (json!({}), json!({"persistence": "RDB"}), "spec.persistence cannot be changed"),
+        (
+            json!({"storage": {"size": "1Gi"}}),
+            json!({"storage": {"size": "1Gi"}, "persistence": "RDB"}),
+            "spec.persistence cannot be changed",
+        ),
+        (json!({}), json!({"storage": {"size": "1Gi"}}), "spec.storage cannot be added or removed"),
+        (json!({"storage": {"size": "1Gi"}}), json!({}), "spec.storage cannot be added or removed"),
+        (
+            json!({"storage": {"size": "1Gi"}}),
+            json!({"storage": {"size": "2Gi"}}),
+            "spec.storage.size cannot be changed",
+        ),
+        (
+            json!({"storage": {"size": "1Gi", "storageClassName": "a"}}),
+            json!({"storage": {"size": "1Gi", "storageClassName": "b"}}),
+            "spec.storage.storageClassName cannot be changed",
+        ),
+        (
+            json!({"storage": {"size": "1Gi"}}),
+            json!({"storage": {"size": "1Gi", "storageClassName": ""}}),
+            "spec.storage.storageClassName cannot be changed",
+        ),
+        (
+            json!({"service": {"type": "LoadBalancer"}}),
+            json!({"service": {"type": "LoadBalancer", "loadBalancerClass": "x"}}),
+            "loadBalancerClass cannot be changed while",
+        ),
         (json!({}), json!({"auth": {"secretName": "mine"}}), "spec.auth.secretName cannot be changed"),
         (
             json!({"auth": {"secretName": "mine"}}),
@@ -117,6 +174,7 @@ fn changes_that_would_lose_something_are_refused_with_a_sentence() {
     ] {
         let said = refusals(&cluster("cache", &new), Some(&cluster("cache", &old)));
         assert!(said.contains(sentence), "{old} -> {new}: said {said:?}");
+        assert_eq!(said.lines().count(), 1, "{old} -> {new}: one mistake, one sentence; said {said:?}");
     }
 }
 
@@ -127,6 +185,26 @@ fn naming_the_default_is_no_change() {
         Some(&cluster("cache", &json!({}))),
     );
     assert_eq!(said, "");
+}
+
+#[test]
+fn what_loses_nothing_may_be_changed() {
+    for (old, new) in [
+        (json!({"storage": {"size": "1Gi"}}), json!({"storage": {"size": "1024Mi", "retain": "Delete"}})),
+        (json!({"storage": {"size": "1Gi"}}), json!({"storage": {"size": "1Gi"}, "persistence": "AOF"})),
+        (json!({"service": {"type": "LoadBalancer", "loadBalancerClass": "x"}}), json!({"service": {}})),
+        (json!({}), json!({"paused": true, "podTemplate": {"labels": {"a": "b"}}})),
+    ] {
+        let said = refusals(&cluster("cache", &new), Some(&cluster("cache", &old)));
+        assert_eq!(said, "", "{old} -> {new}");
+    }
+}
+
+/// `kubectl apply` keeps a copy of what it applies in an annotation, of at most 262,144 bytes.
+#[test]
+fn definition_is_small_enough_for_kubectl_apply() {
+    let bytes = json().unwrap().to_string().len();
+    assert!(bytes < 100_000, "{bytes} bytes");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
-use world::{World, cluster_path, core, key, stateful_set, writes};
+use world::{CREATED, World, budget, cluster_path, core, key, stateful_set, writes};
 
 use crate::controller::{reconcile, run};
 
@@ -23,8 +23,12 @@ async fn settled(spec: Value) -> World {
 }
 
 fn recorded(master: &str) -> Value {
+    let members = ["cache-0", "cache-1", "cache-2"].map(|pod| {
+        let (role, state) = if pod == master { ("master", "Master") } else { ("replica", "InSync") };
+        json!({"pod": pod, "role": role, "state": state})
+    });
     json!({"supervision": {"epoch": 3, "master": {"pod": master, "uid": "u", "runId": "r"}}, "epoch": 3,
-        "replicas": 3, "readyReplicas": 3, "observedGeneration": 7})
+        "replicas": 3, "readyReplicas": 3, "observedGeneration": 7, "members": members})
 }
 
 fn set_status(world: &mut World, status: Value) {
@@ -44,6 +48,9 @@ async fn first_pass_makes_everything_without_force_and_hands_over() {
         core("configmaps", "cache-config"),
         core("services", "cache-headless"),
         core("services", "cache"),
+        core("services", "cache-replicas"),
+        budget("cache-master"),
+        budget("cache-replicas"),
         stateful_set(),
     ]
     .map(|path| format!("PATCH {path}"))
@@ -145,7 +152,7 @@ async fn foreign_object_is_left_alone_and_told_once() {
         world.put(&core("services", "cache"), foreign.clone());
         let (result, requests) = world.pass().await;
         assert_eq!(result.unwrap(), Action::requeue(Duration::from_secs(60)), "no watch tells when it goes");
-        assert_eq!(writes(&requests).len(), 5, "the others are made: {requests:?}");
+        assert_eq!(writes(&requests).len(), 8, "the others are made: {requests:?}");
         assert_eq!(world.get(&core("services", "cache")).unwrap(), foreign);
         assert_eq!(world.progressing().as_deref(), Some("ForeignObject"));
         assert_eq!(world.input().report.observed_generation, None);
@@ -173,7 +180,7 @@ async fn a_failing_object_does_not_stop_the_others() {
     world.server.lock().unwrap().broken = Some("PATCH /api/v1/namespaces/shop/services/cache-headless");
     let (result, requests) = world.pass().await;
     assert!(result.unwrap_err().to_string().contains("cannot apply Service cache-headless"));
-    assert_eq!(writes(&requests).len(), 6, "{requests:?}");
+    assert_eq!(writes(&requests).len(), 9, "{requests:?}");
     assert_eq!(world.progressing().as_deref(), Some("ApiCallFailed"));
     assert!(world.input().stateful_set_uid.is_some());
 }
@@ -213,8 +220,17 @@ async fn scaling_in_waits_while_the_master_would_be_removed() {
     assert_eq!((desired.replicas, desired.write_quorum), (3, 1), "the pods that stay still count");
 
     set_status(&mut world, recorded("cache-0"));
-    let (_, requests) = world.pass().await;
-    assert_eq!(requests, [format!("GET {}", cluster_path()), format!("PATCH force {}", stateful_set())]);
+    let (_, mut requests) = world.pass().await;
+    requests[1..3].sort(); // a cache has no order
+    assert_eq!(
+        requests,
+        [
+            format!("GET {}", cluster_path()),
+            format!("DELETE {}", budget("cache-master")),
+            format!("DELETE {}", budget("cache-replicas")),
+            format!("PATCH force {}", stateful_set())
+        ]
+    );
     assert_eq!(world.get(&stateful_set()).unwrap()["spec"]["replicas"], 1);
     assert_eq!(world.progressing(), None);
     assert_eq!(world.input().desired.unwrap().write_quorum, 0);
@@ -233,26 +249,139 @@ async fn scaling_in_believes_the_live_record_not_the_cached_one() {
 }
 
 #[tokio::test]
-async fn changed_template_waits_for_restarts_and_says_so() {
+async fn changed_template_waits_for_restarts_and_says_which() {
     let mut world = settled(json!({})).await;
-    world.edit(&cluster_path(), "/spec", json!({"image": "registry.example/redis:8.4"}));
+    world.edit(&cluster_path(), "/spec", json!({"podTemplate": {"labels": {"team": "shop"}}}));
     let (_, requests) = world.pass().await;
     assert_eq!(requests, [format!("PATCH force {}", stateful_set())]);
     let mut object = world.get(&stateful_set()).unwrap();
+    let uid = object["metadata"]["uid"].clone();
     object["metadata"]["generation"] = json!(2);
-    for (observed, updated, pending) in [(1, 0, false), (2, 0, true), (2, 2, true), (2, 3, false)] {
+    let mut pod = |ordinal: u8, revision: &str, terminating: bool| {
+        let name = format!("cache-{ordinal}");
+        let owner = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "cache", "uid": uid, "controller": true}]);
+        let mut meta = json!({"name": name, "ownerReferences": owner,
+            "labels": {"redis-ha.dev/cluster": "cache", "controller-revision-hash": revision}});
+        if terminating {
+            meta["deletionTimestamp"] = json!(CREATED);
+        }
+        world.put(&core("pods", &name), json!({"metadata": meta}));
+    };
+    pod(0, "b", false);
+    pod(1, "a", false);
+    pod(2, "b", true); // counts as old in the StatefulSet
+    let list = [format!("GET /api/v1{}/pods", world::NAMESPACE)];
+    for (observed, updated, pending) in [(1, 0, None), (2, 3, None), (2, 1, Some("cache-1 run with"))] {
         object["status"] = json!({"observedGeneration": observed, "replicas": 3, "updatedReplicas": updated,
             "currentRevision": "a", "updateRevision": "b"});
         world.put(&stateful_set(), object.clone());
         let (_, requests) = world.pass().await;
-        assert_eq!(requests, Vec::<String>::new());
-        assert_eq!(
-            world.progressing().as_deref(),
-            pending.then_some("RestartPending"),
-            "{observed} {updated}"
-        );
+        assert_eq!(requests, if pending.is_some() { &list[..] } else { &[] }, "{observed} {updated}");
+        let said = world.input().report.progressing;
+        assert_eq!(said.is_some(), pending.is_some(), "{observed} {updated}: {said:?}");
+        if let (Some((reason, sentence)), Some(pending)) = (said, pending) {
+            assert_eq!(reason, "RestartPending");
+            assert!(sentence.starts_with(pending), "{sentence}");
+        }
         assert_eq!(world.input().report.replicas, 3);
     }
+    world.edit(&core("pods", "cache-1"), "/metadata/labels/controller-revision-hash", json!("b"));
+    assert_eq!(world.pass().await.1, list);
+    assert_eq!(world.progressing(), None, "the pod on its way out was new");
+}
+
+#[tokio::test]
+async fn budgets_follow_the_number_of_pods() {
+    let mut world = settled(json!({})).await;
+    for (replicas, least) in [(5, 3), (2, 0), (3, 1)] {
+        world.edit(&cluster_path(), "/spec", json!({"replicas": replicas}));
+        set_status(&mut world, recorded("cache-0"));
+        world.pass().await.0.unwrap();
+        assert_eq!(world.get(&budget("cache-replicas")).unwrap()["spec"]["minAvailable"], least);
+        assert_eq!(world.get(&budget("cache-master")).unwrap()["spec"]["minAvailable"], 1);
+    }
+}
+
+#[tokio::test]
+async fn a_paused_cluster_is_left_as_it_is_and_supervised_as_it_runs() {
+    let mut world = settled(json!({})).await;
+    let credentials = world.input().credentials;
+    world.edit(&cluster_path(), "/spec", json!({"paused": true, "replicas": 5, "image": "another"}));
+    world.delete(&core("services", "cache"));
+    let (result, requests) = world.pass().await;
+    assert_eq!(result.unwrap(), Action::await_change());
+    assert_eq!(requests, Vec::<String>::new());
+    let input = world.input();
+    assert!(input.report.paused);
+    assert_eq!(input.desired.unwrap().replicas, 3, "so many run");
+    assert_eq!(input.credentials, credentials);
+    world.edit(&cluster_path(), "/spec/paused", json!(false));
+    let (_, requests) = world.pass().await;
+    assert_eq!(writes(&requests).len(), 3, "Service, budget, StatefulSet: {requests:?}");
+    assert!(!world.input().report.paused);
+}
+
+fn put_claim(world: &mut World, ordinal: u8, created: &str) -> String {
+    let name = format!("data-cache-{ordinal}");
+    let path = core("persistentvolumeclaims", &name);
+    world.put(
+        &path,
+        json!({"metadata": {"name": name, "namespace": "shop", "uid": format!("claim-{ordinal}"),
+            "labels": {"redis-ha.dev/cluster": "cache"}, "creationTimestamp": created}}),
+    );
+    path
+}
+
+#[tokio::test]
+async fn claims_are_marked_once_the_cluster_has_had_data() {
+    let mut world = settled(json!({"storage": {"size": "1Gi"}})).await;
+    let paths = [0, 1].map(|ordinal| put_claim(&mut world, ordinal, CREATED));
+    set_status(&mut world, recorded("cache-0"));
+    assert_eq!(world.pass().await.1, Vec::<String>::new(), "no data yet");
+    let desired = world.input().desired.unwrap();
+    assert!(!desired.data_expected);
+    assert_eq!(desired.own_volumes, [0, 1].into());
+
+    world.edit(&cluster_path(), "/status/supervision", json!({"epoch": 3, "everHadData": true}));
+    let (_, requests) = world.pass().await;
+    assert_eq!(requests, paths.each_ref().map(|path| format!("PATCH {path}")));
+    let marked = world.get(&paths[1]).unwrap();
+    assert_eq!(marked["metadata"]["annotations"]["redis-ha.dev/ever-had-data"], "true");
+    assert_eq!(world.pass().await.1, Vec::<String>::new(), "once");
+
+    // The status is lost: the claims still know.
+    set_status(&mut world, json!({}));
+    assert_eq!(world.pass().await.1, Vec::<String>::new());
+    assert!(world.input().desired.unwrap().data_expected);
+}
+
+#[tokio::test]
+async fn claims_older_than_the_object_are_data_of_an_earlier_one() {
+    let mut world = settled(json!({"storage": {"size": "1Gi"}})).await;
+    put_claim(&mut world, 0, "2026-01-02T03:04:06Z");
+    put_claim(&mut world, 2, "2026-01-02T03:04:04Z");
+    world.pass().await.0.unwrap();
+    let desired = world.input().desired.unwrap();
+    assert!(desired.data_expected);
+    assert_eq!(desired.own_volumes, [0].into());
+
+    // Once its pod is in sync, the old volume holds data of this cluster.
+    let mut status = recorded("cache-0");
+    status["supervision"]["everHadData"] = json!(true);
+    status["members"][2]["state"] = json!("ForeignData");
+    set_status(&mut world, status.clone());
+    assert_eq!(world.pass().await.1.len(), 2, "both are marked");
+    world.pass().await.0.unwrap();
+    assert_eq!(world.input().desired.unwrap().own_volumes, [0].into());
+    status["members"][2]["state"] = json!("InSync");
+    set_status(&mut world, status);
+    assert_eq!(world.pass().await.1, [format!("PATCH {}", core("persistentvolumeclaims", "data-cache-2"))]);
+    assert_eq!(world.pass().await.1, Vec::<String>::new(), "once");
+    assert_eq!(world.input().desired.unwrap().own_volumes, [0, 2].into());
+
+    world.leading.send_replace(false);
+    world.pass().await.0.unwrap();
+    assert!(world.input().desired.unwrap().data_expected, "a standby knows it, too");
 }
 
 #[tokio::test]
@@ -275,7 +404,7 @@ async fn missing_secret_of_the_user_changes_nothing() {
     world.edit(&core("secrets", "mine"), "/data/password", json!("/wAK")); // bytes ff 00 0a
     let (_, requests) = world.pass().await;
     assert_eq!(world.input().report.spec_invalid, None);
-    assert_eq!(writes(&requests).len(), 5, "no <name>-auth: {requests:?}");
+    assert_eq!(writes(&requests).len(), 8, "no <name>-auth: {requests:?}");
 }
 
 #[tokio::test]
@@ -381,7 +510,7 @@ async fn a_standby_that_becomes_leader_makes_everything() {
     assert_eq!(writes(&world.server.lock().unwrap().requests), Vec::<&str>::new());
     world.leading.send_replace(true);
     until(|| world.get(&stateful_set()).is_some() && world.input().stateful_set_uid.is_some()).await;
-    assert_eq!(writes(&world.server.lock().unwrap().requests).len(), 6);
+    assert_eq!(writes(&world.server.lock().unwrap().requests).len(), 9);
     running.abort();
 }
 

@@ -16,10 +16,13 @@ use tokio::sync::watch;
 
 use crate::api::names;
 use crate::controller::apply::Error;
-use crate::controller::caches::{Caches, Lists};
+use crate::controller::caches::{Caches, Lists, WATCHES};
 use crate::controller::memory::Memory;
 use crate::controller::{Announce, Context, Guarded, Handover, Room, reconcile};
 use crate::supervisor::{ClusterInput, ClusterKey};
+
+/// When the cluster was created.
+pub const CREATED: &str = "2026-01-02T03:04:05Z";
 
 pub const NAMESPACE: &str = "/namespaces/shop";
 
@@ -69,6 +72,8 @@ pub struct World {
     services: Writer<k8s_openapi::api::core::v1::Service>,
     config_maps: Writer<k8s_openapi::api::core::v1::ConfigMap>,
     secrets: Writer<k8s_openapi::api::core::v1::Secret>,
+    budgets: Writer<k8s_openapi::api::policy::v1::PodDisruptionBudget>,
+    claims: Writer<k8s_openapi::api::core::v1::PersistentVolumeClaim>,
 }
 
 fn cache<K>() -> (Store<K>, Writer<K>)
@@ -107,6 +112,8 @@ impl World {
         let (service_store, services) = cache();
         let (config_map_store, config_maps) = cache();
         let (secret_store, secrets) = cache();
+        let (budget_store, budgets) = cache();
+        let (claim_store, claims) = cache();
         let heard = Arc::new(Heard::default());
         let ctx = context(&server, &leading, &heard);
         let caches = Caches {
@@ -115,14 +122,27 @@ impl World {
             services: service_store,
             config_maps: config_map_store,
             secrets: secret_store,
+            budgets: budget_store,
+            claims: claim_store,
             lists: Lists::default(),
         };
-        for _ in 0..5 {
+        for _ in 0..WATCHES {
             caches.lists.one_more::<Guarded>()(&Ok(Event::InitDone));
         }
         let room = Arc::new(Room { ctx, caches, memory: Memory::default() });
-        let mut world =
-            Self { server, heard, leading, room, clusters, stateful_sets, services, config_maps, secrets };
+        let mut world = Self {
+            server,
+            heard,
+            leading,
+            room,
+            clusters,
+            stateful_sets,
+            services,
+            config_maps,
+            secrets,
+            budgets,
+            claims,
+        };
         for node in ["n1", "n2", "n3"] {
             world.put(&format!("/api/v1/nodes/{node}"), json!({"metadata": {"name": node}, "spec": {}}));
         }
@@ -130,7 +150,8 @@ impl World {
             &cluster_path(),
             json!({
                 "apiVersion": "redis-ha.dev/v1alpha1", "kind": "RedisCluster", "spec": spec,
-                "metadata": {"name": "cache", "namespace": "shop", "uid": "0a1b2c3d-4e5f", "generation": 7},
+                "metadata": {"name": "cache", "namespace": "shop", "uid": "0a1b2c3d-4e5f", "generation": 7,
+                    "creationTimestamp": CREATED},
             }),
         );
         world.sync();
@@ -162,6 +183,8 @@ impl World {
         fill(&server, "/api/v1", "services", true, &mut self.services);
         fill(&server, "/api/v1", "configmaps", true, &mut self.config_maps);
         fill(&server, "/api/v1", "secrets", true, &mut self.secrets);
+        fill(&server, "/apis/policy/v1", "poddisruptionbudgets", true, &mut self.budgets);
+        fill(&server, "/api/v1", "persistentvolumeclaims", true, &mut self.claims);
     }
 
     /// One pass with fresh caches. Returns its result and the requests that it sent.
@@ -198,6 +221,10 @@ pub fn cluster_path() -> String {
 
 pub fn core(kind: &str, name: &str) -> String {
     format!("/api/v1{NAMESPACE}/{kind}/{name}")
+}
+
+pub fn budget(name: &str) -> String {
+    format!("/apis/policy/v1{NAMESPACE}/poddisruptionbudgets/{name}")
 }
 
 pub fn stateful_set() -> String {
@@ -263,7 +290,7 @@ impl Server {
             return failure(500, "InternalError");
         }
         match method {
-            "GET" if !path.contains("/namespaces/") => {
+            "GET" if !path.contains("/namespaces/") || path.ends_with("/pods") => {
                 let (group, kind) = path.rsplit_once('/').unwrap();
                 let listed = |at: &&String| at.starts_with(group) && at.contains(&format!("/{kind}/"));
                 let items: Vec<_> = self.objects.keys().filter(listed).map(|at| &self.objects[at]).collect();

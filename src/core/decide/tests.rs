@@ -175,6 +175,17 @@ fn row_11_a_new_run_id_is_certain_after_a_live_read_of_the_pod() {
 }
 
 #[test]
+fn in_manual_mode_a_failover_is_named_and_not_done_and_a_single_pod_starts_again() {
+    let mut scene = killed();
+    scene.desired.automatic = false;
+    assert_eq!(held(&scene), ("DeadMaster", Held::ManualMode));
+    let mut single = Scene::settled(1);
+    single.desired.automatic = false;
+    single.restart(0, 10);
+    assert_eq!(opened(&single).0, "Single");
+}
+
+#[test]
 fn row_12_a_master_whose_pod_is_being_deleted_is_left_while_it_answers() {
     let mut scene = Scene::settled(3);
     scene.member(0).pod.terminating = true;

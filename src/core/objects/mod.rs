@@ -1,6 +1,8 @@
 //! The Kubernetes objects of one cluster: one kind a file, each a pure function of the valid spec.
 
 pub mod boot_file;
+pub mod budgets;
+pub mod claims;
 pub mod config_map;
 pub mod secrets;
 pub mod services;
@@ -12,7 +14,8 @@ use std::fmt::Write;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use sha2::{Digest, Sha256};
 
 use crate::api::names;
@@ -29,6 +32,9 @@ pub struct Objects {
     pub config_map: ConfigMap,
     pub headless_service: Service,
     pub master_service: Service,
+    pub replicas_service: Service,
+    /// None for a single pod.
+    pub budgets: Vec<PodDisruptionBudget>,
     pub stateful_set: StatefulSet,
 }
 
@@ -46,6 +52,8 @@ pub fn build(cluster: &ValidCluster, passwords: &Passwords, replicas: u32, sprea
         config_map: config_map::build(cluster, boot_file),
         headless_service: services::headless(cluster),
         master_service: services::master(cluster),
+        replicas_service: services::replicas(cluster),
+        budgets: budgets::build(cluster, replicas),
         stateful_set: stateful_set::build(cluster, &rollout),
     }
 }
@@ -67,6 +75,11 @@ fn labels(cluster: &str) -> BTreeMap<String, String> {
         labels.insert(format!("app.kubernetes.io/{key}"), value.to_owned());
     }
     labels
+}
+
+/// Selects all pods of the cluster.
+fn label_selector(cluster: &str) -> LabelSelector {
+    LabelSelector { match_labels: Some(selector_labels(cluster)), ..LabelSelector::default() }
 }
 
 fn metadata(cluster: &ValidCluster, name: String) -> ObjectMeta {

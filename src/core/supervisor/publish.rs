@@ -100,6 +100,10 @@ impl Supervisor {
     }
 
     fn progressing(&self, situation: &Situation<'_>) -> Verdict {
+        if self.report.paused {
+            let message = "spec.paused: objects are left as they are; failover goes on".to_owned();
+            return ("Progressing", false, "Paused".to_owned(), message);
+        }
         if let Some((reason, message)) = &self.report.progressing {
             return ("Progressing", true, reason.clone(), message.clone());
         }

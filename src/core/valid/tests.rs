@@ -27,7 +27,14 @@ fn empty_spec_is_three_pods_with_the_default_image() {
     assert_eq!(valid.max_memory, None);
     assert_eq!(
         valid.desired(valid.replicas),
-        Desired { replicas: 3, write_quorum: 1, unreachable_after: Duration::from_secs(3) }
+        Desired {
+            replicas: 3,
+            write_quorum: 1,
+            unreachable_after: Duration::from_secs(3),
+            automatic: true,
+            data_expected: false,
+            own_volumes: BTreeSet::new()
+        }
     );
 }
 
@@ -67,6 +74,15 @@ fn what_the_api_server_let_through_is_refused_here() {
         (json!({"failover": {"unreachableAfter": "30"}}), "UnreachableAfterOutOfRange"),
         (json!({"auth": {"secretName": "cache-server"}}), "SecretNameNotUsable"),
         (json!({"auth": {"secretName": "../etc"}}), "SecretNameNotUsable"),
+        (json!({"storage": {"size": "0"}}), "StorageSizeNotUsable"),
+        (json!({"storage": {"size": "big"}}), "StorageSizeNotUsable"),
+        (json!({"storage": {"size": "1Gi"}, "persistence": "None"}), "StorageWithoutPersistence"),
+        (json!({"podTemplate": {"labels": {"redis-ha.dev/role": "master"}}}), "KeyNotYours"),
+        (json!({"podTemplate": {"labels": {"app.kubernetes.io/name": "x"}}}), "KeyNotYours"),
+        (json!({"podTemplate": {"annotations": {"redis-ha.dev/config-hash": "x"}}}), "KeyNotYours"),
+        (json!({"service": {"annotations": {"redis-ha.dev/applied": "x"}}}), "KeyNotYours"),
+        (json!({"service": {"loadBalancerClass": "x"}}), "ServiceTypeNotFitting"),
+        (json!({"replicasService": {"externalTrafficPolicy": "Local"}}), "ServiceTypeNotFitting"),
         (json!({"resources": {"requests": {"cpu": "many"}}}), "QuantityNotReadable"),
         (json!({"resources": {"limits": {"memory": "100Mi"}}}), "MemoryLimitTooSmall"),
         (json!({"resources": {"requests": {"cpu": 2}, "limits": {"cpu": 1}}}), "RequestAboveLimit"),
@@ -87,4 +103,28 @@ fn without_any_image_the_spec_is_refused() {
 fn owner_reference_names_the_uid() {
     let owner = validate(&cluster("cache", &json!({})), "redis:8").unwrap().owner();
     assert_eq!((owner.uid.as_str(), owner.controller), ("1b2c3d4e-0000", Some(true)));
+}
+
+#[test]
+fn persistence_follows_storage_unless_it_is_named() {
+    let persistence = |spec: &Value| validate(&cluster("cache", spec), "redis:8").unwrap().persistence;
+    let storage = json!({"size": "1Gi"});
+    assert_eq!(persistence(&json!({"storage": storage})), Persistence::Aof);
+    assert_eq!(persistence(&json!({"storage": storage, "persistence": "RDB"})), Persistence::Rdb);
+    assert_eq!(persistence(&json!({"persistence": "AOF"})), Persistence::Aof);
+}
+
+#[test]
+fn size_of_volumes_is_spelled_as_the_api_server_does() {
+    let spec = json!({"storage": {"size": "1024Mi"}});
+    let storage = validate(&cluster("cache", &spec), "redis:8").unwrap().storage.unwrap();
+    assert_eq!((storage.size.as_str(), storage.class), ("1Gi", None));
+}
+
+#[test]
+fn manual_mode_is_handed_on() {
+    let automatic = |spec: &Value| validate(&cluster("cache", spec), "redis:8").unwrap().desired(3).automatic;
+    assert!(automatic(&json!({"failover": {"unreachableAfter": "2s"}})));
+    assert!(automatic(&json!({"failover": {"mode": "Automatic"}})));
+    assert!(!automatic(&json!({"failover": {"mode": "Manual"}})));
 }

@@ -195,6 +195,7 @@ impl Stage {
                 replicas: u32::from(replicas),
                 write_quorum: u32::from(replicas > 1),
                 unreachable_after: Duration::from_secs(3),
+                ..crate::core::valid::desired_from_running(1)
             },
             crash_at: None,
             pause_at: None,
