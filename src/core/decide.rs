@@ -233,7 +233,11 @@ fn bootstrap(situation: &Situation<'_>) -> Option<Decision> {
         return Some(Decision::Wait("WaitingForPods"));
     }
     let to = first_ordinal(&readings)?;
-    Some(open(PlanKind::Bootstrap, "Bootstrap", None, Some(to)))
+    Some(if situation.desired.data_expected {
+        open(PlanKind::Recover, "DataLost", None, Some(to))
+    } else {
+        open(PlanKind::Bootstrap, "Bootstrap", None, Some(to))
+    })
 }
 
 // Is the master alive?

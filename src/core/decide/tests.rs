@@ -100,6 +100,9 @@ fn row_8_the_first_ordinal_is_promoted_only_when_all_pods_answer_and_are_empty()
         (rule_name, draft.kind, draft.to.unwrap().pod.as_str()),
         ("Bootstrap", PlanKind::Bootstrap, "red-0")
     );
+    let mut kept = scene.clone();
+    kept.desired.data_expected = true;
+    assert_eq!(opened(&kept).1.reason, "DataLost", "its volumes say that there was data");
     let mut silent = scene.clone();
     silent.hang(2, SECOND);
     assert_eq!(decide(&silent.situation()).1, Decision::Wait("WaitingForPods"));
