@@ -11,6 +11,8 @@ use redis::aio::MultiplexedConnection;
 use redis_ha_operator::api::{RedisCluster, RedisClusterSpec, RedisClusterStatus};
 use world::{PodHandle, World, logs, wait_for};
 
+use crate::judge;
+
 /// A cluster in a namespace of its own.
 #[derive(Clone)]
 pub struct Cluster {
@@ -126,16 +128,10 @@ impl Cluster {
 
     /// Number of promotions of any server of this cluster, by the servers' own logs.
     pub fn promotions(&self) -> Result<usize> {
-        self.count_in_logs("MASTER MODE enabled")
-    }
-
-    /// Lines of all servers' logs that contain this.
-    pub fn count_in_logs(&self, text: &str) -> Result<usize> {
         let mut count = 0;
         for pod in self.pod_names() {
-            for log in logs(&self.namespace, &pod, "redis")? {
-                count += log.lines().filter(|line| line.contains(text)).count();
-            }
+            count +=
+                logs(&self.namespace, &pod, "redis")?.iter().map(|log| judge::promotions(log)).sum::<usize>();
         }
         Ok(count)
     }
