@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use redis::IntoConnectionInfo;
 use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, IntoConnectionInfo};
 use redis_ha_operator::api::{RedisCluster, RedisClusterSpec, RedisClusterStatus};
 use world::{PodHandle, World, logs, wait_for};
 
@@ -190,13 +190,19 @@ impl Cluster {
     }
 }
 
-/// A connection to this server, with a deadline.
+/// Longest wait for an answer: longer than a `WAIT` for confirmations may take on a busy machine.
+const ANSWER: Duration = Duration::from_secs(6);
+
+/// A connection to this server, with deadlines.
 pub async fn connect(ip: &str, user: &str, password: &str) -> Result<MultiplexedConnection> {
     let info = redis::ConnectionAddr::Tcp(ip.to_owned(), 6379).into_connection_info()?;
     let info = info
         .set_redis_settings(redis::RedisConnectionInfo::default().set_username(user).set_password(password));
     let client = redis::Client::open(info)?;
-    match tokio::time::timeout(Duration::from_secs(2), client.get_multiplexed_async_connection()).await {
+    // By default it gives up after half a second, whatever was asked.
+    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER));
+    let connect = client.get_multiplexed_async_connection_with_config(&patient);
+    match tokio::time::timeout(Duration::from_secs(2), connect).await {
         Ok(connection) => connection.with_context(|| format!("connect to {ip} as {user}")),
         Err(_) => bail!("{ip} did not answer within 2 s"),
     }
