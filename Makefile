@@ -41,7 +41,7 @@ world: prerequisites ## A shell in an embedded Kubernetes with three nodes
 bench: prerequisites ## Faults many times over, with figures (a quarter of an hour; IMAGE=valkey:9.1 for another server)
 	@$(CARGO) build --locked --quiet --package world --package scenarios --bins
 	@$(CARGO) build --locked --release --package $(OPERATOR)
-	@readarray -t servers < <(e2e/servers/fetch.sh $(IMAGE)); \
+	@readarray -t servers < <($(if $(IMAGE),e2e/servers/fetch.sh $(IMAGE),true)); \
 	    OPERATOR_RELEASE_BINARY="$$CARGO_TARGET_DIR/release/$(OPERATOR)" \
 	    "$$CARGO_TARGET_DIR/debug/world" run "$${servers[@]}" -- \
 	    "$$CARGO_TARGET_DIR/debug/bench" all $(if $(IMAGE),--image $(IMAGE))
