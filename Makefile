@@ -34,14 +34,17 @@ test: lint ## Lint, unit and property tests, and all tests in an embedded Kubern
 .PHONY: world
 world: prerequisites ## A shell in an embedded Kubernetes with three nodes
 	@$(CARGO) build --locked --quiet --package $(OPERATOR) --package world --bins --features $(CRASH_POINTS)
-	@"$$CARGO_TARGET_DIR/debug/world" run -- e2e/shell.sh
+	@readarray -t servers < <(e2e/servers/fetch.sh); \
+	    "$$CARGO_TARGET_DIR/debug/world" run "$${servers[@]}" -- e2e/shell.sh
 
 .PHONY: bench
-bench: prerequisites ## Faults many times over, with figures (release build; about a quarter of an hour)
+bench: prerequisites ## Faults many times over, with figures (a quarter of an hour; IMAGE=valkey:9.1 for another server)
 	@$(CARGO) build --locked --quiet --package world --package scenarios --bins
 	@$(CARGO) build --locked --release --package $(OPERATOR)
-	@OPERATOR_RELEASE_BINARY="$$CARGO_TARGET_DIR/release/$(OPERATOR)" \
-	    "$$CARGO_TARGET_DIR/debug/world" run -- "$$CARGO_TARGET_DIR/debug/bench" all
+	@readarray -t servers < <($(if $(IMAGE),e2e/servers/fetch.sh $(IMAGE),true)); \
+	    OPERATOR_RELEASE_BINARY="$$CARGO_TARGET_DIR/release/$(OPERATOR)" \
+	    "$$CARGO_TARGET_DIR/debug/world" run "$${servers[@]}" -- \
+	    "$$CARGO_TARGET_DIR/debug/bench" all $(if $(IMAGE),--image $(IMAGE))
 
 .PHONY: lint
 lint: prerequisites ## Formatting and lints of Rust, Go and shell; licenses where cargo-deny is installed
@@ -49,7 +52,7 @@ lint: prerequisites ## Formatting and lints of Rust, Go and shell; licenses wher
 	$(CARGO) clippy --locked --quiet --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked --quiet --workspace --all-targets --features $(CRASH_POINTS) -- -D warnings
 	@unformatted=$$(gofmt -l e2e/kubebox); [[ -z "$$unformatted" ]] || { echo "run gofmt -w on: $$unformatted"; exit 1; }
-	shellcheck .ci/run e2e/*.sh e2e/kubebox/build.sh
+	shellcheck .ci/run e2e/*.sh e2e/kubebox/build.sh e2e/servers/fetch.sh
 	@if command -v cargo-deny >/dev/null; then \
 	    $(CARGO) deny --locked --all-features check --hide-inclusion-graph bans licenses sources; \
 	else \

@@ -29,6 +29,7 @@ look_for_packages() {
     need nft nftables "kube-proxy and cut links"
     need unshare util-linux "namespaces"
     need cc build-essential "linking"
+    need pip3 python3-pip "more server builds for the tests"
     need shellcheck shellcheck "make lint"
 }
 

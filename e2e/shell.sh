@@ -19,6 +19,8 @@ A Kubernetes with three nodes and nothing in it. It ends with this shell.
   kubectl get rdc -w                                                 watch it
   world exec default/cache-0 -- redis-cli ping                       a command in a pod
 
+Images: redis:7.0 (this machine's redis-server) and what e2e/servers brings: redis:8.2, valkey:9.1.
+
 END
 shell=${SHELL:-/bin/sh}
 case "$shell" in

@@ -17,6 +17,15 @@ say() {
     printf '\n== %s\n' "$*"
 }
 
+passed=0 failed=0 failures=()
+
+say "fetching servers"
+if ! e2e/servers/fetch.sh >"$scratch/servers"; then
+    # The tests that need the missing one fail, too; those that are run on each would only be fewer.
+    failed=1 failures=("servers: not all of them could be fetched")
+fi
+readarray -t servers <"$scratch/servers"
+
 say "building"
 e2e/kubebox/build.sh >/dev/null
 # One build of everything: the operator with its crash points, the world, and all test binaries.
@@ -29,8 +38,6 @@ fi
 cargo build --locked --release --package redis-ha-operator
 export OPERATOR_BINARY=$target/debug/redis-ha-operator
 export OPERATOR_RELEASE_BINARY=$target/release/redis-ha-operator
-
-passed=0 failed=0 failures=()
 
 # Runs one test binary, shows what it prints, and adds up its totals.
 run() { # NAME COMMAND...
@@ -52,6 +59,20 @@ run() { # NAME COMMAND...
     failed=$((failed + ${bad:-0}))
 }
 
+# Tests that start a redis-server take the first one in PATH: here each of the fetched builds in turn.
+on_each_server() { # NAME BINARY ARGS...
+    local name=$1 server before
+    shift
+    for server in "${servers[@]}"; do
+        server=${server#--image=} before=$((passed + failed))
+        run "$name on ${server%%=*}" env "PATH=${server#*=}/bin:$PATH" "$@"
+        if [[ $((passed + failed)) -eq $before ]]; then
+            failed=$((failed + 1))
+            failures+=("$name on ${server%%=*}: no test was run")
+        fi
+    done
+}
+
 wanted() { # NAME
     [[ ${#names[@]} -eq 0 || " ${names[*]} " == *" $1 "* ]]
 }
@@ -60,8 +81,12 @@ names=("$@")
 while read -r directory kind name binary; do
     wanted "$name" || continue
     case "$directory $kind" in
-    e2e/*\ test) run "$name (in a world)" "$target/debug/world" run -- "$binary" ;;
+    e2e/*\ test) run "$name (in a world)" "$target/debug/world" run "${servers[@]}" -- "$binary" ;;
     *) run "$name ($kind)" env -C "$PWD/$directory" "$binary" ;;
+    esac
+    case "$name" in
+    redis_ha_operator) on_each_server "$name" "$binary" redis:: ;;
+    boot_file) on_each_server "$name" "$binary" ;;
     esac
 done < <(
     # Of each test binary: folder of its package, kind and name of its target, path. The cheap ones come first.

@@ -6,10 +6,12 @@ use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use redis::IntoConnectionInfo;
 use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, IntoConnectionInfo};
 use redis_ha_operator::api::{RedisCluster, RedisClusterSpec, RedisClusterStatus};
 use world::{PodHandle, World, logs, wait_for};
+
+use crate::judge;
 
 /// A cluster in a namespace of its own.
 #[derive(Clone)]
@@ -126,16 +128,10 @@ impl Cluster {
 
     /// Number of promotions of any server of this cluster, by the servers' own logs.
     pub fn promotions(&self) -> Result<usize> {
-        self.count_in_logs("MASTER MODE enabled")
-    }
-
-    /// Lines of all servers' logs that contain this.
-    pub fn count_in_logs(&self, text: &str) -> Result<usize> {
         let mut count = 0;
         for pod in self.pod_names() {
-            for log in logs(&self.namespace, &pod, "redis")? {
-                count += log.lines().filter(|line| line.contains(text)).count();
-            }
+            count +=
+                logs(&self.namespace, &pod, "redis")?.iter().map(|log| judge::promotions(log)).sum::<usize>();
         }
         Ok(count)
     }
@@ -194,13 +190,19 @@ impl Cluster {
     }
 }
 
-/// A connection to this server, with a deadline.
+/// Longest wait for an answer: longer than a `WAIT` for confirmations may take on a busy machine.
+const ANSWER: Duration = Duration::from_secs(6);
+
+/// A connection to this server, with deadlines.
 pub async fn connect(ip: &str, user: &str, password: &str) -> Result<MultiplexedConnection> {
     let info = redis::ConnectionAddr::Tcp(ip.to_owned(), 6379).into_connection_info()?;
     let info = info
         .set_redis_settings(redis::RedisConnectionInfo::default().set_username(user).set_password(password));
     let client = redis::Client::open(info)?;
-    match tokio::time::timeout(Duration::from_secs(2), client.get_multiplexed_async_connection()).await {
+    // By default it gives up after half a second, whatever was asked.
+    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER));
+    let connect = client.get_multiplexed_async_connection_with_config(&patient);
+    match tokio::time::timeout(Duration::from_secs(2), connect).await {
         Ok(connection) => connection.with_context(|| format!("connect to {ip} as {user}")),
         Err(_) => bail!("{ip} did not answer within 2 s"),
     }

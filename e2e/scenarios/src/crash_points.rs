@@ -1,5 +1,5 @@
-//! The test's side of the feature `crash-points`: counts an operator's effects, and kills or stops the operator
-//! just before or after a chosen one.
+//! The test's side of the feature `crash-points`: counts an operator's effects, and holds, kills or stops the
+//! operator just before or after a chosen one.
 //!
 //! The operator asks on a Unix socket, one connection and one line each: `before|after <n> <effect>
 //! <namespace>/<name>`. A line in answer lets it go on.
@@ -50,13 +50,13 @@ pub struct At {
     pub nth: usize,
 }
 
-/// A signal for a process, at an effect.
+/// Holds the operator at an effect.
 #[derive(Clone, Debug)]
 pub struct Trap {
     pub at: At,
     pub when: When,
-    pub signal: Signal,
-    pub pid: i32,
+    /// Is sent at once, to this process.
+    pub signal: Option<(Signal, i32)>,
 }
 
 impl CrashPoints {
@@ -84,14 +84,13 @@ impl CrashPoints {
         format!("--crash-points-socket={}", self.socket.display())
     }
 
-    /// Counts from here on.
+    /// Counts from here on. Whatever was hit before is forgotten.
     pub fn count(&self) {
-        let mut shared = lock(&self.shared);
-        shared.counting = true;
-        shared.begun.clear();
+        *lock(&self.shared) = Shared { counting: true, ..Shared::default() };
+        self.released.send_replace(false);
     }
 
-    /// Sends the signal at that effect, counted from here on. Nothing goes on after it, until released.
+    /// Springs at that effect, counted from here on. Nothing goes on after it, until released.
     pub fn set(&self, trap: Trap) {
         self.count();
         lock(&self.shared).trap = Some(trap);
@@ -100,7 +99,7 @@ impl CrashPoints {
     /// Stops the process before the first effect of this name from here on.
     pub fn stop_before(&self, name: &str, pid: i32) {
         let at = At { name: name.to_owned(), nth: 0 };
-        self.set(Trap { at, when: When::Before, signal: Signal::SIGSTOP, pid });
+        self.set(Trap { at, when: When::Before, signal: Some((Signal::SIGSTOP, pid)) });
     }
 
     /// Whatever waits at an effect goes on.
@@ -113,7 +112,7 @@ impl CrashPoints {
         lock(&self.shared).begun.iter().map(|(_, name)| name.clone()).collect()
     }
 
-    /// Name of the effect at which the signal was sent.
+    /// Name of the effect at which the trap has sprung.
     pub fn hit(&self) -> Option<String> {
         lock(&self.shared).hit.clone()
     }
@@ -162,7 +161,9 @@ impl Shared {
         let Some(trap) = self.trap.take_if(is_here) else {
             return false;
         };
-        let _ = kill(Pid::from_raw(trap.pid), trap.signal);
+        if let Some((signal, pid)) = trap.signal {
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
         self.hit = Some(name.to_owned());
         true
     }

@@ -7,10 +7,10 @@ use world::{PodHandle, logs};
 
 use crate::cluster::Cluster;
 
-/// A server writes this when it becomes master.
-const PROMOTED: &str = "MASTER MODE enabled";
-/// A replica writes this when it throws its data away and takes all of its master's.
-const FULL_RESYNC: &str = "Full resync from master";
+/// A server writes one of these when it becomes master: Redis, and Valkey.
+const PROMOTED: [&str; 2] = ["MASTER MODE enabled", "PRIMARY MODE enabled"];
+/// A replica writes one of these when it throws its data away and takes all of its master's.
+const FULL_RESYNC: [&str; 2] = ["Full resync from master", "Full resync from primary"];
 /// A replica writes this with the history it knows and the first byte it lacks.
 const WANTS: &str = "Trying a partial resynchronization (request ";
 
@@ -58,11 +58,11 @@ impl Before {
         let promoted_at: i64 = number(cluster, new, "second_repl_offset").await?;
         for pod in cluster.pods().await? {
             let said = self.said_since(cluster, &pod.name)?;
-            verdict.promotions += said.lines().filter(|line| line.contains(PROMOTED)).count();
+            verdict.promotions += promotions(&said);
             if pod.name == new.name || pod.name == old.name {
                 continue;
             }
-            if said.contains(FULL_RESYNC) {
+            if FULL_RESYNC.iter().any(|words| said.contains(words)) {
                 verdict.resynced.push(pod.name.clone());
             }
             if said.lines().filter_map(wanted).any(|offset| offset > promoted_at) {
@@ -81,6 +81,11 @@ impl Before {
         let before = self.said.get(pod).copied().unwrap_or_default();
         Ok(said(cluster, pod)?.get(before..).unwrap_or_default().to_owned())
     }
+}
+
+/// Number of promotions that a server's log tells of.
+pub fn promotions(log: &str) -> usize {
+    log.lines().filter(|line| PROMOTED.iter().any(|words| line.contains(words))).count()
 }
 
 fn said(cluster: &Cluster, pod: &str) -> Result<String> {
@@ -117,6 +122,14 @@ mod tests {
         assert_eq!(wanted(line), Some(4711));
         assert_eq!(wanted("1:S * Partial resynchronization not possible (no cached master)"), None);
         assert_eq!(wanted("1:S * Trying a partial resynchronization (request ?:-1)."), Some(-1));
+    }
+
+    #[test]
+    fn a_promotion_is_read_from_the_log_of_redis_and_of_valkey() {
+        let log = "7:M 30 Nov 2026 18:00:00.000 * MASTER MODE enabled (user request from 'id=3')\n\
+                   7:M 30 Nov 2026 18:00:00.000 * Discarding previously cached master state.\n\
+                   7:M 30 Nov 2026 18:00:01.000 * PRIMARY MODE enabled (user request from 'id=4')\n";
+        assert_eq!(promotions(log), 2);
     }
 
     #[test]

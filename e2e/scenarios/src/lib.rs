@@ -1,6 +1,7 @@
 //! The operator under test in a real Kubernetes: how to run it, how to use its clusters, and how to judge it
 //! from outside.
 
+pub mod access;
 pub mod bench;
 pub mod cluster;
 pub mod confirmed;
@@ -9,4 +10,5 @@ pub mod judge;
 pub mod operator;
 pub mod scene;
 pub mod seen;
+pub mod servers;
 pub mod writer;

@@ -9,6 +9,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use world::{Process, Signal, World, wait_for};
 
+use crate::servers;
+
 /// Namespace of the operators, their `ServiceAccount` and their Lease.
 pub const NAMESPACE: &str = "redis-ha-system";
 /// Name of the `ServiceAccount`, and of the Lease.
@@ -57,6 +59,7 @@ impl Operators {
 
     /// The same with the binary that this variable names.
     pub async fn install_built(world: &World, release: &str, variable: &str) -> Result<Self> {
+        servers::ensure_here(&servers::usual())?;
         world.apply("default", MANIFEST).await.context("apply the operator's manifest")?;
         let crd = redis_ha_operator::api::crd::yaml().context("render the CRD")?;
         world.apply("default", &crd).await.context("apply the CRD")?;
@@ -90,7 +93,7 @@ impl Operators {
             ("REDIS_HA_POD_NAME", pod_name.clone().into()),
             ("REDIS_HA_LEASE_NAMESPACE", NAMESPACE.into()),
             ("REDIS_HA_LEASE_NAME", self.lease.clone().into()),
-            ("REDIS_HA_DEFAULT_REDIS_IMAGE", "redis:7.0".into()),
+            ("REDIS_HA_DEFAULT_REDIS_IMAGE", servers::usual().into()),
             ("REDIS_HA_HTTP_ADDRESS", format!("127.0.0.1:{http_port}").into()),
         ];
         let process = Process::spawn(&pod_name, &self.binary, args, env)?;

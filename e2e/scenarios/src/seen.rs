@@ -1,7 +1,7 @@
 //! A cluster as it is seen from outside: servers' own words, the Service's slice, Events. Reads only, apart from
 //! the restart delay of its pods.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -47,6 +47,20 @@ impl Cluster {
         let info: String = redis::cmd("INFO").query_async(&mut app).await?;
         let fields = info.lines().filter_map(|line| line.split_once(':'));
         Ok(fields.map(|(field, value)| (field.to_owned(), value.trim().to_owned())).collect())
+    }
+
+    /// Name and version of its servers, which must be the same on all pods, such as `Valkey 9.1.2`.
+    pub async fn server(&self) -> Result<String> {
+        let mut found = BTreeSet::new();
+        for pod in self.pods().await? {
+            let info = self.all_info(&pod.ip).await?;
+            // Valkey says with redis_version which Redis it is compatible to.
+            let of = |name: &str, field: &str| info.get(field).map(|version| format!("{name} {version}"));
+            let server = of("Valkey", "valkey_version").or_else(|| of("Redis", "redis_version"));
+            found.insert(server.with_context(|| format!("the server of {} tells no version", pod.name))?);
+        }
+        ensure!(found.len() == 1, "the pods run different servers: {found:?}");
+        found.pop_first().context("there is no pod")
     }
 
     /// `run_id` of each server.

@@ -1,6 +1,9 @@
-//! The leader ends at each point of a failover in turn, and another operator carries on.
+//! At each point of a failover in turn the leader ends and another operator carries on, or the API server is gone
+//! for a while.
 //!
-//! `CRASH_REPEATS` repeats all points, `CRASH_LANES` is the number of clusters at work at the same time.
+//! `CRASH_REPEATS` repeats all points, `CRASH_LANES` is the number of clusters at work at the same time. The API
+//! server is stopped at one point of each kind, with `API_POINTS=all` at all of them. `REDIS_IMAGE` names the
+//! server build.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
@@ -25,6 +28,16 @@ const OUT_OF_SIGHT: Duration = Duration::from_secs(6);
 /// Labels are written up to a second after everything else.
 const AFTERMATH: Duration = Duration::from_millis(2500);
 
+/// How long the API server is gone: longer than a leader may act without it.
+const OUTAGE: Duration = Duration::from_secs(10);
+
+/// What happens at a point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    LeaderDies,
+    ApiServerStops,
+}
+
 /// What a failover goes through.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Course {
@@ -34,7 +47,7 @@ enum Course {
     WithCut,
 }
 
-/// An effect of a failover, and the side of it on which the leader ends.
+/// An effect of a failover, and the side of it on which the fault happens.
 #[derive(Clone, Debug, PartialEq)]
 struct Point {
     course: Course,
@@ -54,7 +67,7 @@ impl std::fmt::Display for Point {
     }
 }
 
-/// Each of these effects twice: the leader ends before it, and after it.
+/// Each of these effects twice: the fault happens before it, and after it.
 fn points(course: Course, effects: &[String]) -> Vec<Point> {
     let mut points = Vec::new();
     for (number, name) in effects.iter().enumerate() {
@@ -64,6 +77,18 @@ fn points(course: Course, effects: &[String]) -> Vec<Point> {
         }
     }
     points
+}
+
+/// The first effect of each name: the fault happens before it and after it in turn.
+fn one_of_each_kind(points: &[Point]) -> Vec<Point> {
+    let mut chosen: Vec<Point> = Vec::new();
+    for point in points {
+        let when = if chosen.len().is_multiple_of(2) { When::Before } else { When::After };
+        if point.when == when && chosen.iter().all(|other| other.name != point.name) {
+            chosen.push(point.clone());
+        }
+    }
+    chosen
 }
 
 /// A cluster, and operators that can be ended at any effect.
@@ -76,7 +101,7 @@ struct Lane {
 
 /// What one failover came to.
 struct Ended {
-    /// Whether the leader was killed.
+    /// Whether the point was reached.
     hit: bool,
     effects: Vec<String>,
     confirmed: usize,
@@ -100,8 +125,27 @@ impl Lane {
         Ok((index, operator.process.pid().context("the leader runs")?, operator.pod_name.clone()))
     }
 
-    /// Kills the master, and the leader at this point of the failover; then judges what came out of it.
-    async fn fail_over(&mut self, course: Course, point: Option<&Point>) -> Result<Ended> {
+    /// All points of both courses, from a failover that nothing disturbs.
+    async fn all_points(&mut self) -> Result<Vec<Point>> {
+        let mut each = Vec::new();
+        for course in [Course::Direct, Course::WithCut] {
+            let undisturbed = self.fail_over(course, None).await.with_context(|| format!("{course:?}"))?;
+            let effects = undisturbed.effects;
+            let (count, took) = (effects.len(), undisturbed.took);
+            println!("{course:?}: {count} effects in {took:?}: {}", effects.join(" "));
+            ensure!(count >= 8, "a failover has more effects than that");
+            // What comes after the promotion is the same.
+            let differing =
+                effects.iter().position(|name| name == "Promote").context("nobody was promoted")?;
+            let effects = if course == Course::Direct { &effects[..] } else { &effects[..differing] };
+            each.extend(points(course, effects));
+        }
+        ensure!(each.iter().any(|point| point.name == "Detach"), "nobody was cut");
+        Ok(each)
+    }
+
+    /// Kills the master, and lets the fault happen at this point of the failover; then judges what came out of it.
+    async fn fail_over(&mut self, course: Course, disturbed: Option<(&Point, Fault)>) -> Result<Ended> {
         self.round += 1;
         self.cluster.settled(SETTLE).await?;
         sleep(AFTERMATH).await;
@@ -113,15 +157,16 @@ impl Lane {
         let promotions = self.cluster.promotions()?;
         let (index, pid, name) = self.leader().await?;
         let points = &self.points[&name];
-        let away = point.is_some_and(|point| point.away);
+        let away = disturbed.is_some_and(|(point, _)| point.away);
         let old = self.cluster.master().await?;
         let delay = if away { AWAY } else { Duration::ZERO };
         let hidden = self.hide(course, &old.name).await?;
         self.cluster.world.set_restart_delay(&old.namespace, &old.name, Some(delay))?;
-        match point {
-            Some(Point { name, nth, when, .. }) => {
+        match disturbed {
+            Some((Point { name, nth, when, .. }, fault)) => {
                 let at = At { name: name.clone(), nth: *nth };
-                points.set(Trap { at, when: *when, signal: Signal::SIGKILL, pid });
+                let signal = (fault == Fault::LeaderDies).then_some((Signal::SIGKILL, pid));
+                points.set(Trap { at, when: *when, signal });
             }
             None => points.count(),
         }
@@ -132,9 +177,13 @@ impl Lane {
         if let Some(hidden) = hidden {
             self.cluster.world.heal(addresses::OUTER, &hidden).await?;
         }
-        if hit {
-            self.scene.operators.kill(index).await?;
-            self.points.remove(&name);
+        match disturbed.filter(|_| hit) {
+            Some((_, Fault::LeaderDies)) => {
+                self.scene.operators.kill(index).await?;
+                self.points.remove(&name);
+            }
+            Some((_, Fault::ApiServerStops)) => self.without_api_server(&name).await?,
+            None => {}
         }
         let master = self.cluster.one_master(SETTLE).await?;
         self.cluster.settled(SETTLE).await?;
@@ -150,6 +199,19 @@ impl Lane {
             start_operator(&mut self.scene, &mut self.points).await?;
         }
         Ok(Ended { hit, effects, confirmed: keys.len(), took })
+    }
+
+    /// This operator, which is held at its point, finds no API server when it goes on.
+    async fn without_api_server(&mut self, name: &str) -> Result<()> {
+        let world = self.cluster.world.clone();
+        world.stop_api().await?;
+        self.points[name].release();
+        sleep(OUTAGE).await;
+        world.start_api().await?;
+        for operator in self.scene.operators.all() {
+            ensure!(operator.process.pid().is_some(), "{} has ended", operator.pod_name);
+        }
+        Ok(())
     }
 
     /// Hides a replica from the operators, if this course wants it; its address.
@@ -203,19 +265,7 @@ fn number_from_env(name: &str, default: usize) -> usize {
 async fn a_leader_killed_at_any_point_of_a_failover_leaves_one_master_and_all_data() -> Result<()> {
     let world = World::enter_alone().await?;
     let mut first = Lane::open(world.clone()).await?;
-    let mut each = Vec::new();
-    for course in [Course::Direct, Course::WithCut] {
-        let undisturbed = first.fail_over(course, None).await.with_context(|| format!("{course:?}"))?;
-        let effects = undisturbed.effects;
-        let (count, took) = (effects.len(), undisturbed.took);
-        println!("{course:?}: {count} effects in {took:?}: {}", effects.join(" "));
-        ensure!(count >= 8, "a failover has more effects than that");
-        // What comes after the promotion is the same.
-        let differing = effects.iter().position(|name| name == "Promote").context("nobody was promoted")?;
-        let effects = if course == Course::Direct { &effects[..] } else { &effects[..differing] };
-        each.extend(points(course, effects));
-    }
-    ensure!(each.iter().any(|point| point.name == "Detach"), "nobody was cut");
+    let each = first.all_points().await?;
     let mut queue = VecDeque::new();
     for _ in 0..number_from_env("CRASH_REPEATS", 1) {
         queue.extend(each.iter().cloned());
@@ -224,28 +274,51 @@ async fn a_leader_killed_at_any_point_of_a_failover_leaves_one_master_and_all_da
     let begun = Instant::now();
     let queue = Mutex::new(queue);
     let lanes = number_from_env("CRASH_LANES", 6).max(1);
-    let others = (1..lanes).map(|_| async { work(Lane::open(world.clone()).await?, &queue).await });
-    let (done, more) = try_join(work(first, &queue), try_join_all(others)).await?;
+    let fault = Fault::LeaderDies;
+    let others = (1..lanes).map(|_| async { work(Lane::open(world.clone()).await?, &queue, fault).await });
+    let (done, more) = try_join(work(first, &queue, fault), try_join_all(others)).await?;
     let reached: Vec<Point> = more.into_iter().flatten().chain(done).collect();
     println!(
         "{} of {wanted} points reached in {:.0?}: one master each, nothing lost",
         reached.len(),
         begun.elapsed()
     );
-    // How often an effect is repeated differs from run to run; the first one of each kind is always there.
-    for point in each.iter().filter(|point| point.nth == 0) {
+    all_kinds_reached(&each, &reached)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_is_gone_from_any_point_of_a_failover_on_delays_it_and_no_more() -> Result<()> {
+    let mut lane = Lane::open(World::enter_alone().await?).await?;
+    let mut each = lane.all_points().await?;
+    if std::env::var_os("API_POINTS").is_none_or(|wanted| wanted != "all") {
+        each = one_of_each_kind(&each);
+    }
+    let begun = Instant::now();
+    let reached = work(lane, &Mutex::new(each.iter().cloned().collect()), Fault::ApiServerStops).await?;
+    println!(
+        "the API server stopped at {} of {} points in {:.0?}: one master each, nothing lost",
+        reached.len(),
+        each.len(),
+        begun.elapsed()
+    );
+    all_kinds_reached(&each, &reached)
+}
+
+/// How often an effect is repeated differs from run to run; the first one of each kind is always there.
+fn all_kinds_reached(wanted: &[Point], reached: &[Point]) -> Result<()> {
+    for point in wanted.iter().filter(|point| point.nth == 0) {
         ensure!(reached.contains(point), "never reached: {point}");
     }
     Ok(())
 }
 
 /// Takes point after point; those that were reached.
-async fn work(mut lane: Lane, queue: &Mutex<VecDeque<Point>>) -> Result<Vec<Point>> {
+async fn work(mut lane: Lane, queue: &Mutex<VecDeque<Point>>, fault: Fault) -> Result<Vec<Point>> {
     let mut reached = Vec::new();
     loop {
         let next = queue.lock().ok().and_then(|mut queue| queue.pop_front());
         let Some(point) = next else { break };
-        let ended = lane.fail_over(point.course, Some(&point)).await;
+        let ended = lane.fail_over(point.course, Some((&point, fault))).await;
         let ended = ended.with_context(|| format!("{}: {point}", lane.scene.namespace))?;
         let hit = if ended.hit { "" } else { " (not reached)" };
         println!("{point}{hit}: {} keys kept, {:.1?}", ended.confirmed, ended.took);

@@ -14,7 +14,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 #[tokio::test(flavor = "multi_thread")]
 async fn each_kill_of_the_master_is_one_clean_failover() -> Result<()> {
     let world = World::enter().await?;
-    let stage = Stage::set(&world, BINARY, false, &[]).await?;
+    let stage = Stage::set(&world, BINARY, false, None, &[]).await?;
     let kills = kills::run(&stage, 5, QUIET).await;
     if kills.as_ref().is_err() {
         eprintln!("{}", stage.operators.logs()?);

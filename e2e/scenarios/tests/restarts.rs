@@ -8,7 +8,7 @@ use world::World;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_master_that_comes_back_empty_takes_no_confirmed_key_with_it() -> Result<()> {
     let world = World::enter().await?;
-    let stage = Stage::set(&world, BINARY, false, &[]).await?;
+    let stage = Stage::set(&world, BINARY, false, None, &[]).await?;
     let restarts = restarts::run(&stage, 3).await;
     if restarts.is_err() {
         eprintln!("{}", stage.operators.logs()?);

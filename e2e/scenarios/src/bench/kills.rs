@@ -49,6 +49,8 @@ pub struct Kills {
     pub missing_at_the_end: usize,
     /// What one small write to the API server took, before each kill.
     pub api_writes: Vec<Duration>,
+    /// Name and version of the servers.
+    pub server: String,
     pub machine: String,
 }
 
@@ -86,7 +88,8 @@ pub async fn run(stage: &Stage, count: usize, quiet: Duration) -> Result<Kills> 
     let ((direct, mut keys), (service, more)) = (direct.stop(), service.stop());
     keys.extend(more);
     let missing_at_the_end = cluster.missing(&cluster.master().await?.ip, &keys).await?.len();
-    Ok(Kills { kills, direct, service, missing_at_the_end, api_writes, machine })
+    let server = cluster.server().await?;
+    Ok(Kills { kills, direct, service, missing_at_the_end, api_writes, server, machine })
 }
 
 async fn kill(stage: &Stage, direct: &Writer, service: &Writer, delay: Duration) -> Result<Kill> {
@@ -151,7 +154,7 @@ impl Kills {
     pub fn report(&self) -> String {
         let count = self.kills.len();
         let mut text = format!("## The master's process is killed, {count} times in one run\n\n");
-        let _ = writeln!(text, "{}.\n", self.machine);
+        let _ = writeln!(text, "{}; {}.\n", self.server, self.machine);
         text.push_str(HEAD);
         let all = |of: fn(&Kill) -> Duration| self.kills.iter().map(of).collect::<Vec<_>>();
         text.push_str(&figures::row("kill to first write, direct", &all(|kill| kill.direct)));

@@ -20,6 +20,7 @@ use world::World;
 
 use crate::cluster::Cluster;
 use crate::operator::{Operators, Options};
+use crate::servers;
 
 /// kube-proxy takes a change at once only when it had none for its minimum sync period, 1 s by default.
 pub const QUIET: Duration = Duration::from_millis(1200);
@@ -37,8 +38,15 @@ pub struct Stage {
 
 impl Stage {
     /// `variable` names the operator's binary. `alone`: the operators look after all namespaces, as by
-    /// default; else only after the one made here.
-    pub async fn set(world: &World, variable: &str, alone: bool, args: &[String]) -> Result<Self> {
+    /// default; else only after the one made here. `image`: of the pods, if not the usual one.
+    pub async fn set(
+        world: &World,
+        variable: &str,
+        alone: bool,
+        image: Option<&str>,
+        args: &[String],
+    ) -> Result<Self> {
+        image.map(servers::ensure_here).transpose()?;
         let namespace = world.create_namespace("bench").await?;
         let mut operators = Operators::install_built(world, &namespace, variable).await?;
         let options = Options {
@@ -46,7 +54,8 @@ impl Stage {
             args: args.iter().map(Into::into).collect(),
         };
         operators.start_pair(&options).await?;
-        let cluster = Cluster::create(world, &namespace, "cache", RedisClusterSpec::default()).await?;
+        let spec = RedisClusterSpec { image: image.map(ToOwned::to_owned), ..RedisClusterSpec::default() };
+        let cluster = Cluster::create(world, &namespace, "cache", spec).await?;
         cluster.settled(SETTLE).await?;
         for proxy in OTHER_PROXIES {
             world.freeze_component(proxy).await?;

@@ -31,6 +31,8 @@ pub struct Restart {
 #[derive(Clone, Debug)]
 pub struct Restarts {
     pub restarts: Vec<Restart>,
+    /// Name and version of the servers.
+    pub server: String,
     pub machine: String,
 }
 
@@ -46,7 +48,8 @@ pub async fn run(stage: &Stage, count: usize) -> Result<Restarts> {
         eprintln!("restart {number:>3}: after {:>4} ms, lost {}", delay.as_millis(), restart.lost);
         restarts.push(restart);
     }
-    Ok(Restarts { restarts, machine: ticks.report()? })
+    let server = stage.cluster.server().await?;
+    Ok(Restarts { restarts, server, machine: ticks.report()? })
 }
 
 async fn restart(stage: &Stage, delay: Duration, number: usize, keys: &mut Vec<String>) -> Result<Restart> {
@@ -92,7 +95,7 @@ impl Restarts {
         let count = self.restarts.len();
         let mut text =
             format!("## A master without persistence comes back empty, {count} times in one run\n\n");
-        let _ = writeln!(text, "{}.\n", self.machine);
+        let _ = writeln!(text, "{}; {}.\n", self.server, self.machine);
         text.push_str("| back after | restarts | promotions | full resyncs of a survivor | keys confirmed, looked for on all pods | keys lost |\n");
         text.push_str("| ---: | ---: | ---: | ---: | ---: | ---: |\n");
         for delay in RESTART_DELAYS {

@@ -19,6 +19,9 @@ struct Cli {
     /// More arguments for the operators, such as --log-filter=debug; the figures are then not the default ones
     #[arg(long = "operator-arg", global = true, allow_hyphen_values = true)]
     operator_args: Vec<String>,
+    /// Image of the pods instead of redis:7.0; the world has to know it: e2e/servers/fetch.sh
+    #[arg(long, global = true)]
+    image: Option<String>,
     /// Print what the operators logged, to standard error
     #[arg(long, global = true)]
     logs: bool,
@@ -63,7 +66,7 @@ async fn run(cli: Cli) -> Result<()> {
         What::Restarts { count } => (0, QUIET, count),
         What::All => (50, QUIET, 25),
     };
-    let stage = Stage::set(&world, RELEASE_BINARY, true, &cli.operator_args).await?;
+    let stage = Stage::set(&world, RELEASE_BINARY, true, cli.image.as_deref(), &cli.operator_args).await?;
     let done = measure(&stage, kill, quiet, restart).await;
     if cli.logs || done.is_err() {
         eprintln!("{}", stage.operators.logs()?);

@@ -23,7 +23,7 @@ use kube::Client;
 pub use audit::{AuditEvent, audit_position, audit_since};
 pub use connect::{api_ready, connect};
 pub use hosts::Host;
-pub use images::add_image;
+pub use images::{add_image, has_image};
 pub use logs::logs;
 pub use nix::sys::signal::Signal;
 pub use pods::{PodHandle, is_ready};

@@ -30,7 +30,8 @@ pub fn find(name: &str) -> Option<Image> {
 
 fn find_in(builds: impl Fn(&str) -> Option<PathBuf>, name: &str) -> Option<Image> {
     let short = name.rsplit('/').next().unwrap_or(name);
-    let server = short.starts_with("redis:").then_some("redis-server");
+    // Images of Valkey have their server under this name, too.
+    let server = (short.starts_with("redis:") || short.starts_with("valkey:")).then_some("redis-server");
     let build = builds(name).or_else(|| builds(short));
     (build.is_some() || OF_THE_HOST.contains(&short)).then_some(Image { build, server })
 }

@@ -12,7 +12,7 @@ pub mod enter;
 mod environment;
 mod exec;
 pub mod exec_process;
-mod images;
+pub(crate) mod images;
 mod objects;
 mod plan;
 mod pod;

@@ -63,7 +63,7 @@ impl PodTask {
             self.spec_of(name).context("the pod has no such container").map_err(Refused::config)?;
         let image = container.image.clone().unwrap_or_default();
         let image = images::find(&image)
-            .with_context(|| format!("no server build is known for image {image:?}"))
+            .with_context(|| format!("no server build is known for image {image:?}; those of e2e/servers are given with --image"))
             .map_err(|error| Refused { reason: "ErrImagePull", error })?;
         let sandbox = self.sandbox.as_ref().context("there is no sandbox").map_err(Refused::config)?;
         let (pid, address) = (sandbox.pid, sandbox.address.clone());
