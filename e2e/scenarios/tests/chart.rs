@@ -100,13 +100,25 @@ async fn operators_of_a_release_look_after_clusters_and_uninstalling_it_takes_no
     provide_image()?;
     let (namespace, shop) = (world.create_namespace("release").await?, world.create_namespace("shop").await?);
     kubectl(&["label", "namespace", &namespace, RESTRICTED], "").await?;
+    let outcome = install_upgrade_uninstall(&world, &namespace, &shop).await;
+    if outcome.is_err() {
+        for args in
+            [&["logs", "--selector=app.kubernetes.io/name=redis-ha-operator", "--tail=-1"][..], &["events"]]
+        {
+            let said = kubectl(&[args, &["--namespace", &namespace]].concat(), "").await;
+            eprintln!("{}", said.unwrap_or_else(|error| format!("{error:#}")));
+        }
+    }
+    outcome
+}
 
+async fn install_upgrade_uninstall(world: &World, namespace: &str, shop: &str) -> Result<()> {
     // For all namespaces.
-    let release = Release { world: &world, namespace: &namespace, name: "all" };
+    let release = Release { world, namespace, name: "all" };
     release.install(&[]).await?;
     let pods = release.pods(2).await?;
     assert_ne!(pods[0].node, pods[1].node, "both operators are on one node");
-    let cluster = Cluster::create(&world, &shop, "cache", RedisClusterSpec::default()).await?;
+    let cluster = Cluster::create(world, shop, "cache", RedisClusterSpec::default()).await?;
     cluster.restart_after(Some(Duration::ZERO))?;
     cluster.settled(SETTLE).await?;
     let keys = cluster.write_confirmed("kept", 50, 2).await?;
@@ -118,14 +130,14 @@ async fn operators_of_a_release_look_after_clusters_and_uninstalling_it_takes_no
         let leads = metrics.lines().any(|line| line == "redis_ha_is_leader 1");
         assert_eq!(leads, pod.name == leader, "{} of {leader}", pod.name);
     }
-    world.delete_pod(&namespace, &leader, None).await?;
+    world.delete_pod(namespace, &leader, None).await?;
     let heir = release.leader(Some(&leader)).await?;
     println!("{leader} was deleted, {heir} leads");
     kill_master(&cluster).await?;
     release.pods(2).await?;
 
     // An upgrade replaces both, and somebody looks after the cluster afterwards.
-    helm(&["upgrade", "all", CHART, "--namespace", &namespace, "--reuse-values", "--set=log.format=json"])
+    helm(&["upgrade", "all", CHART, "--namespace", namespace, "--reuse-values", "--set=log.format=json"])
         .await?;
     wait_for("the pods are those of the upgrade", SETTLE, async || {
         Ok((!release.pods(2).await?.iter().any(|pod| pod.name == heir)).then_some(()))
@@ -144,24 +156,24 @@ async fn operators_of_a_release_look_after_clusters_and_uninstalling_it_takes_no
     assert_eq!(cluster.missing(&master.ip, &keys).await?, [] as [String; 0]);
 
     // For one namespace, with rights in no other.
-    let release = Release { world: &world, namespace: &namespace, name: "one" };
+    let release = Release { world, namespace, name: "one" };
     release.install(&["--set=crds.install=false", &format!("--set=watchNamespace={shop}")]).await?;
     release.pods(2).await?;
     let account = format!("--as=system:serviceaccount:{namespace}:one-redis-ha-operator");
     for (verb, what, place, allowed) in [
-        ("create", "services", shop.as_str(), true),
-        ("create", "services", namespace.as_str(), false),
-        ("get", "secrets", namespace.as_str(), false),
-        ("list", "nodes", shop.as_str(), false),
-        ("get", "leases/one-redis-ha-operator", namespace.as_str(), true),
-        ("get", "leases/other", namespace.as_str(), false),
+        ("create", "services", shop, true),
+        ("create", "services", namespace, false),
+        ("get", "secrets", namespace, false),
+        ("list", "nodes", shop, false),
+        ("get", "leases/one-redis-ha-operator", namespace, true),
+        ("get", "leases/other", namespace, false),
     ] {
         let answer = kubectl(&["auth", "can-i", verb, what, "--namespace", place, &account], "").await;
         assert_eq!(answer.is_ok(), allowed, "{verb} {what} in {place}: {answer:?}");
     }
     kill_master(&cluster).await?;
     assert_eq!(cluster.missing(&cluster.master().await?.ip, &keys).await?, [] as [String; 0]);
-    let other = Cluster::create(&world, &shop, "other", RedisClusterSpec::default()).await?;
+    let other = Cluster::create(world, shop, "other", RedisClusterSpec::default()).await?;
     other.settled(SETTLE).await?;
     Ok(())
 }

@@ -50,6 +50,24 @@ async fn a_container_has_its_own_root_host_name_and_processes() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_read_only_root_directory_takes_no_file() -> Result<()> {
+    let world = World::enter().await?;
+    let namespace = world.create_namespace("read-only").await?;
+    let script = "for place in / /etc /tmp /run /dev /dev/shm; do \
+                  touch $place/x 2>/dev/null && echo $place; done; echo out >/dev/null && echo done; sleep 1000";
+    let context = ["securityContext: {readOnlyRootFilesystem: true}"];
+    world.apply(&namespace, &shell_pod("closed", script, &context)).await?;
+    let pod = world.ready_pod(&namespace, "closed", LONG).await?;
+    let log = wait_for("the whole log", LONG, async || {
+        let log = pod.log()?;
+        Ok(log.ends_with("done\n").then_some(log))
+    })
+    .await?;
+    assert_eq!(log, "/dev/shm\ndone\n");
+    Ok(())
+}
+
+#[tokio::test]
 async fn variables_come_from_fields_secrets_maps_and_each_other() -> Result<()> {
     let world = World::enter().await?;
     let namespace = world.create_namespace("env").await?;
