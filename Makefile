@@ -47,12 +47,13 @@ bench: prerequisites ## Faults many times over, with figures (a quarter of an ho
 	    "$$CARGO_TARGET_DIR/debug/bench" all $(if $(IMAGE),--image $(IMAGE))
 
 .PHONY: lint
-lint: prerequisites ## Formatting and lints of Rust, Go and shell; licenses where cargo-deny is installed
+lint: prerequisites ## Formatting and lints of Rust, Go, shell and the chart; licenses where cargo-deny is installed
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --quiet --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked --quiet --workspace --all-targets --features $(CRASH_POINTS) -- -D warnings
 	@unformatted=$$(gofmt -l e2e/kubebox); [[ -z "$$unformatted" ]] || { echo "run gofmt -w on: $$unformatted"; exit 1; }
-	shellcheck .ci/run e2e/*.sh e2e/kubebox/build.sh e2e/servers/fetch.sh
+	shellcheck .ci/run e2e/*.sh e2e/*/*.sh
+	@e2e/chart.sh
 	@if command -v cargo-deny >/dev/null; then \
 	    $(CARGO) deny --locked --all-features check --hide-inclusion-graph bans licenses sources; \
 	else \
@@ -60,8 +61,9 @@ lint: prerequisites ## Formatting and lints of Rust, Go and shell; licenses wher
 	fi
 
 .PHONY: generate
-generate: ## Write crds/ from the Rust types
-	@crd=$$($(CARGO) run --locked --quiet -- crd) && printf '%s\n' "$$crd" > crds/redisclusters.redis-ha.dev.yaml
+generate: ## Write crds/ and the chart's copy from the Rust types
+	@crd=$$($(CARGO) run --locked --quiet -- crd) && \
+	    printf '%s\n' "$$crd" | tee crds/redisclusters.redis-ha.dev.yaml > charts/$(OPERATOR)/files/redisclusters.redis-ha.dev.yaml
 
 .PHONY: prerequisites
 prerequisites:

@@ -90,9 +90,9 @@ else
     cargo clippy --version >/dev/null 2>&1 || lack "clippy (make lint)" "rustup component add clippy"
 fi
 
-go=$(sed -n 's/^go \([0-9.]*\)$/\1/p' e2e/kubebox/go.mod)
+go=$(sed -n 's/^go \([0-9.]*\)$/\1/p' e2e/*/go.mod | sort -V | tail -n 1)
 if ! command -v go >/dev/null; then
-    lack "Go $go or later (builds the embedded Kubernetes)" "see https://go.dev/dl, or: sudo apt-get install golang-go"
+    lack "Go $go or later (builds the embedded Kubernetes and helm)" "see https://go.dev/dl, or: sudo apt-get install golang-go"
 else
     found=$(go env GOVERSION)
     at_least "${found#go}" "$go" || lack "Go $go or later (this is ${found#go})" "see https://go.dev/dl"

@@ -28,6 +28,8 @@ readarray -t servers <"$scratch/servers"
 
 say "building"
 e2e/kubebox/build.sh >/dev/null
+HELM_BINARY=$(e2e/helm/build.sh)
+export HELM_BINARY
 # One build of everything: the operator with its crash points, the world, and all test binaries.
 if ! cargo test --locked --workspace --features redis-ha-operator/crash-points --no-run \
     --message-format json-render-diagnostics >"$scratch/artifacts"; then

@@ -21,7 +21,9 @@ use crate::kube::{live, status, watch};
 use crate::report::events::Teller;
 use crate::report::metrics::Metrics;
 use crate::supervisor::outside::{self, Failure};
-use crate::supervisor::{ClusterInput, ClusterKey, Machine, OwnedPod, Supervisors, WatchedReads, WatchedRoute, clock};
+use crate::supervisor::{
+    ClusterInput, ClusterKey, Machine, OwnedPod, Supervisors, WatchedReads, WatchedRoute, clock,
+};
 
 /// What the supervisors' tasks see of everything else.
 pub struct World {
@@ -38,7 +40,12 @@ impl outside::Outside for World {
             key: key.clone(),
             uid: uid.into(),
             route: RouteWriter::new(self.client.clone(), key.clone(), uid, &key.name),
-            reads: RouteWriter::new(self.client.clone(), key.clone(), uid, names::replicas_service(&key.name)),
+            reads: RouteWriter::new(
+                self.client.clone(),
+                key.clone(),
+                uid,
+                names::replicas_service(&key.name),
+            ),
             teller: self.teller.clone(),
             metrics: self.metrics.clone(),
         })

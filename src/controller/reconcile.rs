@@ -220,8 +220,11 @@ impl Pass<'_> {
 
     /// The user wants all objects left as they are.
     fn pause(&self, cluster: &RedisCluster) -> Action {
-        let report =
-            ControllerReport { observed_generation: observed(Some(cluster)), paused: true, ..self.report(Some(cluster)) };
+        let report = ControllerReport {
+            observed_generation: observed(Some(cluster)),
+            paused: true,
+            ..self.report(Some(cluster))
+        };
         self.hand_over(report);
         Action::await_change()
     }
@@ -230,7 +233,10 @@ impl Pass<'_> {
     fn stand_by(&self, cluster: &RedisCluster) -> Action {
         let passwords = passwords::cached(&self.room.caches, &self.key, &self.uid);
         self.room.memory.of(&self.key, &self.uid, |entry| entry.passwords = passwords);
-        self.hand_over(ControllerReport { observed_generation: observed(Some(cluster)), ..self.report(Some(cluster)) });
+        self.hand_over(ControllerReport {
+            observed_generation: observed(Some(cluster)),
+            ..self.report(Some(cluster))
+        });
         Action::await_change()
     }
 

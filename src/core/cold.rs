@@ -88,8 +88,7 @@ pub fn restart(situation: &Situation<'_>, from: &ProcessRef) -> Option<Cold> {
 /// volumes, or its status was lost. `None`: nobody holds anything.
 pub fn adopt(situation: &Situation<'_>) -> Option<Cold> {
     let readings = readings(situation);
-    let masters: Vec<&Reading<'_>> =
-        readings.iter().filter(|(_, info)| info.role == Role::Master).collect();
+    let masters: Vec<&Reading<'_>> = readings.iter().filter(|(_, info)| info.role == Role::Master).collect();
     let with_data = readings.iter().filter(|(_, info)| info.keys > 0).count();
     if with_data == 0 && masters.is_empty() {
         return None;

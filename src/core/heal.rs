@@ -157,9 +157,9 @@ fn record(situation: &Situation<'_>, info: &Info, routed: bool) -> Option<Act> {
 fn admit<'a>(situation: &Situation<'a>, master_info: &Info) -> Option<&'a Member> {
     let (master, _) = situation.master()?;
     let stranger = |member: &Member| {
-        member
-            .settled(situation.now)
-            .is_some_and(|info| info.is_fenced() && !info.loading && !may_be_overwritten(situation, member, info))
+        member.settled(situation.now).is_some_and(|info| {
+            info.is_fenced() && !info.loading && !may_be_overwritten(situation, member, info)
+        })
     };
     let others = || situation.others(master).filter(|member| member.listed && !member.pod.terminating);
     let registered = |member: &Member| situation.record.registered.contains(&member.pod.uid);

@@ -64,7 +64,8 @@ mod tests {
     use crate::core::scene::{NOW, Scene, ip};
 
     fn seen(ordinals: &[u32]) -> ReadsFact {
-        let endpoints = ordinals.iter().map(|ordinal| (ip(*ordinal).to_string(), format!("u{ordinal}"))).collect();
+        let endpoints =
+            ordinals.iter().map(|ordinal| (ip(*ordinal).to_string(), format!("u{ordinal}"))).collect();
         ReadsFact { endpoints, epoch: 7 }
     }
 

@@ -142,7 +142,9 @@ impl Performer {
             }
             Effect::RouteReads { ticket, endpoints, epoch } => {
                 let written = self.cluster.write_reads(endpoints, epoch);
-                self.write("RouteReads", written, move |outcome| Some(Event::ReadsWritten { ticket, outcome }));
+                self.write("RouteReads", written, move |outcome| {
+                    Some(Event::ReadsWritten { ticket, outcome })
+                });
             }
             Effect::Label { pod, uid, role } => {
                 let (labelled, name) = (self.cluster.label_pod(pod, uid, role), self.name.clone());

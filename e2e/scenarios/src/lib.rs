@@ -6,6 +6,7 @@ pub mod bench;
 pub mod cluster;
 pub mod confirmed;
 pub mod crash_points;
+pub mod helm;
 pub mod judge;
 pub mod operator;
 pub mod scene;

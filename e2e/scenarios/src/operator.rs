@@ -161,18 +161,24 @@ impl Operators {
 impl Operator {
     /// Text of a page of its HTTP server.
     pub async fn http(&self, path: &str) -> Result<String> {
-        use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let ask = async {
-            let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.http_port)).await?;
-            let request = format!("GET {path} HTTP/1.1\r\nHost: operator\r\nConnection: close\r\n\r\n");
-            stream.write_all(request.as_bytes()).await?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await?;
-            Ok::<_, std::io::Error>(answer)
-        };
-        let answer = tokio::time::timeout(Duration::from_secs(2), ask).await??;
-        Ok(answer)
+        http(&format!("127.0.0.1:{}", self.http_port), path).await
     }
+}
+
+/// Text of a page that an operator serves at this address.
+pub async fn http(address: &str, path: &str) -> Result<String> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let ask = async {
+        let mut stream = tokio::net::TcpStream::connect(address).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: operator\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    tokio::time::timeout(Duration::from_secs(2), ask)
+        .await?
+        .with_context(|| format!("ask {address} for {path}"))
 }
 
 /// A port of this namespace's loopback that was free a moment ago.

@@ -180,8 +180,10 @@ async fn an_object_made_again_over_kept_volumes_takes_their_data_up() -> Result<
     // The first pod's volume is lost: it comes up first, empty.
     let lost = names::claim("cache", 0);
     claims(&cluster).delete(&lost, &DeleteParams::default()).await?;
-    wait_for("the claim is gone", SETTLE, async || Ok(claims(&cluster).get_opt(&lost).await?.is_none().then_some(())))
-        .await?;
+    wait_for("the claim is gone", SETTLE, async || {
+        Ok(claims(&cluster).get_opt(&lost).await?.is_none().then_some(()))
+    })
+    .await?;
 
     let again = scene.cluster("cache", kept).await?;
     let master = again.one_master(SETTLE).await?;
@@ -195,7 +197,8 @@ async fn an_object_made_again_over_kept_volumes_takes_their_data_up() -> Result<
 
 async fn wipe_status(cluster: &Cluster) -> Result<()> {
     let api: Api<RedisCluster> = Api::namespaced(cluster.world.client(), &cluster.namespace);
-    let patch = Patch::Json::<()>(serde_json::from_value(serde_json::json!([{"op": "remove", "path": "/status"}]))?);
+    let patch =
+        Patch::Json::<()>(serde_json::from_value(serde_json::json!([{"op": "remove", "path": "/status"}]))?);
     api.patch_status(&cluster.name, &PatchParams::default(), &patch).await.context("wipe the status")?;
     Ok(())
 }

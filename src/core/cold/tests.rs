@@ -32,7 +32,8 @@ fn pods_without_data_are_no_cold_start() {
 
 #[test]
 fn pods_that_share_a_history_are_compared_by_position_not_by_keys() {
-    let start = started(&unrecorded([(9, "line", Some(500)), (7, "line", Some(600)), (8, "other", Some(900))]));
+    let start =
+        started(&unrecorded([(9, "line", Some(500)), (7, "line", Some(600)), (8, "other", Some(900))]));
     assert_eq!(start.to.pod, "red-1");
     assert_eq!(start.overwrites, ["u0", "u2"]);
     assert!(start.why.contains("2 pods share one history"), "{}", start.why);
@@ -51,10 +52,7 @@ fn a_loading_pod_is_waited_for() {
     scene.info(2).loading = true;
     assert_eq!(adopt(&scene.situation()), Some(Cold::Wait("red-2".to_owned())));
     scene.members.remove("u1");
-    assert_eq!(
-        adopt(&scene.situation()),
-        Some(Cold::Wait("red-2 and 1 that do not exist yet".to_owned()))
-    );
+    assert_eq!(adopt(&scene.situation()), Some(Cold::Wait("red-2 and 1 that do not exist yet".to_owned())));
 }
 
 #[test]

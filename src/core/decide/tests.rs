@@ -262,7 +262,11 @@ fn row_15_without_positions_the_last_masters_data_wins_and_then_the_most_keys() 
     // Its pod is another one now, on the same volume.
     scene.record.master.as_mut().unwrap().uid = "u0-of-before".to_owned();
     scene.evidence_since = NOW.saturating_sub(20 * SECOND);
-    assert_eq!(decide(&scene.situation()), ("ColdStart", Decision::Wait("ColdStart")), "it is only presumed dead");
+    assert_eq!(
+        decide(&scene.situation()),
+        ("ColdStart", Decision::Wait("ColdStart")),
+        "it is only presumed dead"
+    );
     for ordinal in 0..3 {
         scene.member(ordinal).fenced_since = Some(NOW.saturating_sub(6 * SECOND));
     }

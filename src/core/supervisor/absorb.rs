@@ -396,11 +396,16 @@ impl Supervisor {
     }
 
     fn reads_written(&mut self, now: Now, ticket: Ticket, outcome: WriteOutcome, effects: &mut Vec<Effect>) {
-        let Some((_, written)) = self.reads.pending.take_if(|(pending, _)| *pending == ticket) else { return };
+        let Some((_, written)) = self.reads.pending.take_if(|(pending, _)| *pending == ticket) else {
+            return;
+        };
         match outcome {
             WriteOutcome::Written => self.reads.seen = Some(written),
             // What is there comes through the watch, or is read by the next write.
-            WriteOutcome::Conflict | WriteOutcome::Gone | WriteOutcome::NotSent | WriteOutcome::Unknown(_) => {
+            WriteOutcome::Conflict
+            | WriteOutcome::Gone
+            | WriteOutcome::NotSent
+            | WriteOutcome::Unknown(_) => {
                 self.reads.not_before = now.mono + READS_AFTER;
             }
             WriteOutcome::Denied(why) => {

@@ -244,7 +244,8 @@ fn failover_ready(situation: &Situation<'_>) -> Verdict {
         return no("NoCandidate", format!("no replica could replace {} now", master.pod.name));
     }
     if !situation.desired.automatic {
-        let message = "a replica in sync could replace the master, but spec.failover.mode is Manual".to_owned();
+        let message =
+            "a replica in sync could replace the master, but spec.failover.mode is Manual".to_owned();
         return no("ManualMode", message);
     }
     let message = "a replica in sync can replace the master".to_owned();

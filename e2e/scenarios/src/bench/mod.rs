@@ -95,10 +95,7 @@ impl Stage {
             let slice = api.get_opt(name).await.with_context(|| format!("read the slice {name}"))?;
             anyhow::Ok(slice.and_then(|slice| slice.metadata.resource_version))
         };
-        Ok([
-            version(&self.cluster.name).await?,
-            version(&names::replicas_service(&self.cluster.name)).await?,
-        ])
+        Ok([version(&self.cluster.name).await?, version(&names::replicas_service(&self.cluster.name)).await?])
     }
 
     /// Ends the cluster and the operators.

@@ -16,6 +16,7 @@ use tokio::time::sleep;
 
 use super::address_pool::AddressPool;
 use super::claims;
+use super::kubelet_server;
 use super::pod::{Mailbox, Message, NodeContext, PodTask};
 use super::register::{beat, register};
 use super::report::{remove, settled};
@@ -28,6 +29,11 @@ const RETRY: Duration = Duration::from_millis(300);
 pub async fn run(name: &str) -> Result<()> {
     let node = NodeNumber::parse(name).with_context(|| format!("{name} is no node's name"))?;
     let client = connect(&paths::pki("node-agent.kubeconfig")).await?;
+    tokio::spawn(async {
+        if let Err(error) = kubelet_server::serve().await {
+            eprintln!("no logs: {error:#}");
+        }
+    });
     register(&client, node).await;
     let (recovering, mut recovered) = watch::channel(0);
     tokio::spawn(beat(client.clone(), node, recovering));

@@ -16,6 +16,7 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 
 use super::enter::enter;
+use super::log_reader;
 use super::plan::Plan;
 
 pub fn run(file: &Path) -> Result<u8> {
@@ -26,6 +27,7 @@ pub fn run(file: &Path) -> Result<u8> {
         .append(true)
         .open(&plan.log)
         .with_context(|| format!("open {}", plan.log.display()))?;
+    log_reader::begin(&plan.log)?;
     let exe = std::env::current_exe().context("find the world program")?;
     let shared = [
         ("net", CloneFlags::CLONE_NEWNET),

@@ -13,6 +13,8 @@ mod environment;
 mod exec;
 pub mod exec_process;
 pub(crate) mod images;
+mod kubelet_server;
+mod log_reader;
 mod objects;
 mod plan;
 mod pod;

@@ -24,6 +24,8 @@ pub struct Plan {
     /// A server build, to appear as `images::BUILD`.
     pub build: Option<PathBuf>,
     pub mounts: Vec<Mount>,
+    /// Nothing but volumes can be written.
+    pub read_only_root: bool,
 }
 
 /// A part of a volume at its place in the container.

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
+use super::kubelet_server;
 use crate::addresses::NodeNumber;
 
 const BEAT: Duration = Duration::from_secs(2);
@@ -135,6 +136,7 @@ fn status(node: NodeNumber) -> Value {
             {"type": "InternalIP", "address": node.address()},
             {"type": "Hostname", "address": name},
         ],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet_server::PORT}},
         "capacity": room,
         "allocatable": room,
         "nodeInfo": {

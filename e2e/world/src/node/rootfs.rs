@@ -69,6 +69,11 @@ pub fn enter(plan: &Plan) -> Result<()> {
             read_only(&target)?;
         }
     }
+    bind(&root, &root, true)?;
+    if plan.read_only_root {
+        read_only(&root)?;
+        read_only(&root.join("etc"))?;
+    }
     become_root(&root)
 }
 
@@ -133,7 +138,6 @@ fn devices(dev: &Path) -> Result<()> {
 /// Swaps the old root for the new one and lets go of the old. Not chroot: a
 /// process that enters the mount namespace later must find this root too.
 fn become_root(root: &Path) -> Result<()> {
-    bind(root, root, true)?;
     chdir(root).with_context(|| format!("go to {}", root.display()))?;
     pivot_root(".", ".").context("change the root directory")?;
     umount2(".", MntFlags::MNT_DETACH).context("let go of the host's directories")?;

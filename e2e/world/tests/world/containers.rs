@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use tokio::time::timeout;
 use world::{World, wait_for};
 
 use crate::support::{LONG, phase, ping, redis, shell_pod, wait_status};
@@ -45,6 +46,24 @@ async fn a_container_has_its_own_root_host_name_and_processes() -> Result<()> {
     .await?;
     assert!(log.starts_with("1 alone 0\n"), "{log}");
     assert!(log.contains("read-only") && log.contains("writable"), "{log}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_read_only_root_directory_takes_no_file() -> Result<()> {
+    let world = World::enter().await?;
+    let namespace = world.create_namespace("read-only").await?;
+    let script = "for place in / /etc /tmp /run /dev /dev/shm; do \
+                  touch $place/x 2>/dev/null && echo $place; done; echo out >/dev/null && echo done; sleep 1000";
+    let context = ["securityContext: {readOnlyRootFilesystem: true}"];
+    world.apply(&namespace, &shell_pod("closed", script, &context)).await?;
+    let pod = world.ready_pod(&namespace, "closed", LONG).await?;
+    let log = wait_for("the whole log", LONG, async || {
+        let log = pod.log()?;
+        Ok(log.ends_with("done\n").then_some(log))
+    })
+    .await?;
+    assert_eq!(log, "/dev/shm\ndone\n");
     Ok(())
 }
 
@@ -139,4 +158,41 @@ async fn an_unknown_image_cannot_be_pulled() -> Result<()> {
     .await?;
     assert_eq!(phase(&world, &namespace, "image").await?, "Pending");
     world.delete_namespace(&namespace).await
+}
+
+#[tokio::test]
+async fn kubectl_shows_what_each_run_of_a_container_has_printed() -> Result<()> {
+    let world = World::enter().await?;
+    let namespace = world.create_namespace("logs").await?;
+    let script = "echo one $HOSTNAME; echo two; sleep 1.5; echo three; sleep 1.5";
+    world.apply(&namespace, &shell_pod("talker", script, &[])).await?;
+    world.set_restart_delay(&namespace, "talker", Some(Duration::from_millis(500)))?;
+    world.ready_pod(&namespace, "talker", LONG).await?;
+    // Begins in the middle of a run, and ends with it.
+    let followed = kubectl(&namespace, &["--follow"]).await?;
+    assert_eq!(followed, "one talker\ntwo\nthree\n");
+    let previous = wait_for("the log of the previous run", LONG, async || {
+        kubectl(&namespace, &["--previous"]).await.map(Some)
+    })
+    .await?;
+    assert_eq!(previous, followed);
+    world.set_restart_delay(&namespace, "talker", Some(LONG))?;
+    let last = wait_for("the last run has ended", LONG, async || {
+        let log = kubectl(&namespace, &[]).await?;
+        Ok(log.ends_with("three\n").then_some(log))
+    })
+    .await?;
+    assert_eq!(last, followed, "runs before the last one are not shown");
+    assert_eq!(kubectl(&namespace, &["--tail=2"]).await?, "two\nthree\n");
+    let error = kubectl(&namespace, &["--since=5s"]).await.unwrap_err().to_string();
+    assert!(error.contains("sinceSeconds is not supported"), "{error}");
+    Ok(())
+}
+
+async fn kubectl(namespace: &str, args: &[&str]) -> Result<String> {
+    let mut command = tokio::process::Command::new("kubectl");
+    let output = command.args(["logs", "talker", "--namespace", namespace]).args(args).output();
+    let output = timeout(LONG, output).await??;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
 }

@@ -429,7 +429,10 @@ impl Stage {
                     return;
                 }
             }
-            let delay = if matches!(effect, Effect::WriteStatus { .. } | Effect::Route { .. } | Effect::RouteReads { .. }) {
+            let delay = if matches!(
+                effect,
+                Effect::WriteStatus { .. } | Effect::Route { .. } | Effect::RouteReads { .. }
+            ) {
                 2 * MS
             } else {
                 MS / 4

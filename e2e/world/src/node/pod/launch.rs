@@ -89,6 +89,9 @@ impl PodTask {
             hostname,
             build: image.build,
             mounts: self.mounts(&container).map_err(Refused::config)?,
+            read_only_root: container
+                .security_context
+                .is_some_and(|context| context.read_only_root_filesystem == Some(true)),
         };
         let file = paths::container_plan(&self.uid, name);
         std::fs::create_dir_all(&plan.directory)

@@ -146,8 +146,10 @@ impl Stage {
             Effect::RouteReads { ticket, endpoints, epoch } => {
                 let outcome = if self.api_up {
                     self.reads_writes += 1;
-                    let endpoints =
-                        endpoints.into_iter().map(|endpoint| (endpoint.ip.to_string(), endpoint.uid)).collect();
+                    let endpoints = endpoints
+                        .into_iter()
+                        .map(|endpoint| (endpoint.ip.to_string(), endpoint.uid))
+                        .collect();
                     self.reads_slice = Some(ReadsFact { endpoints, epoch });
                     WriteOutcome::Written
                 } else {
