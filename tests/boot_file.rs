@@ -163,7 +163,7 @@ fn what_is_on_the_disk_is_loaded_and_stays_fenced() {
         let mut session = operator(&server);
         let info = loop {
             let info = session.say(&["INFO"]);
-            if info.contains("loading:0") {
+            if info.contains("\nloading:0") {
                 break info;
             }
         };

@@ -160,7 +160,8 @@ impl Pass<'_> {
         let mut kept = Vec::with_capacity(wanted.len());
         for (object, name) in wanted.into_iter().zip(&names) {
             let cached = cache.get(&ObjectRef::new(name).within(&self.key.namespace));
-            let standing = converge(&self.room.ctx, &self.uid, object, cached.as_deref()).await;
+            // On the heap: the future holds the object several times.
+            let standing = Box::pin(converge(&self.room.ctx, &self.uid, object, cached.as_deref())).await;
             kept.push(findings.note(standing));
         }
         self.delete_orphans(findings, cache.state(), &names).await;

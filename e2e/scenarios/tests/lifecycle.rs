@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
 use kube::api::ListParams;
 use redis_ha_operator::api::RedisClusterSpec;
@@ -351,6 +352,7 @@ async fn left(cluster: &Cluster) -> Result<Vec<String>> {
     all.extend(names::<Pod>(cluster).await?);
     all.extend(names::<Service>(cluster).await?);
     all.extend(names::<EndpointSlice>(cluster).await?);
+    all.extend(names::<PodDisruptionBudget>(cluster).await?);
     all.extend(names::<ConfigMap>(cluster).await?);
     all.extend(names::<Secret>(cluster).await?);
     Ok(all)

@@ -1,4 +1,4 @@
-//! PodDisruptionBudgets `<name>-master` and `<name>-replicas`: which pods a drain of a node may take. Pure.
+//! Disruption budgets `<name>-master` and `<name>-replicas`: which pods a drain of a node may take. Pure.
 //!
 //! They select by the role label. The minimum is a number, since a maximum of unavailable pods would be counted
 //! against the whole StatefulSet, which is more than either selects.
