@@ -53,15 +53,10 @@ pub enum Act {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Recorded {
     /// With the successor's position where it was chosen at once.
-    Opened {
-        definitive: bool,
-        offset: Option<i64>,
-    },
+    Opened { definitive: bool, offset: Option<i64> },
     Claimed,
     Revoked,
-    Chosen {
-        offset: i64,
-    },
+    Chosen { offset: i64 },
     ChooseAgain,
     Promoted,
     FalseAlarm,

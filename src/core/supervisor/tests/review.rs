@@ -258,11 +258,9 @@ fn a_plan_of_a_predecessor_is_not_carried_out_against_a_living_master() {
     stage.node("cache-2").cut_off = true;
     stage.run(9 * SECOND);
     stage.kill("cache-0");
-    assert!(
-        stage.until(SECOND, |stage| {
-            stage.record().plan.is_some_and(|plan| plan.step == PlanStep::Recorded)
-        })
-    );
+    assert!(stage.until(SECOND, |stage| {
+        stage.record().plan.is_some_and(|plan| plan.step == PlanStep::Recorded)
+    }));
     // The plan was recorded a moment before its cause turned out to be wrong.
     stage.nodes[0].up = true;
     let now = stage.now;
