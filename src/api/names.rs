@@ -18,8 +18,6 @@ pub const EPOCH_ANNOTATION: &str = "redis-ha.dev/epoch";
 pub const POD_UID_ANNOTATION: &str = "redis-ha.dev/pod-uid";
 /// Applied objects: hash of what was applied, to see drift without asking the server.
 pub const APPLIED_ANNOTATION: &str = "redis-ha.dev/applied";
-/// Claims older than the `RedisCluster`: uid of the one whose data they hold since.
-pub const DATA_OF_ANNOTATION: &str = "redis-ha.dev/data-of";
 /// Field manager of all server-side applies, and `managed-by` of the slices.
 pub const MANAGER: &str = "redis-ha.dev";
 /// Name of the port in pods, Services and slices.

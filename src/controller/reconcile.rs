@@ -85,7 +85,7 @@ impl Pass<'_> {
     }
 
     fn owner(&self) -> claims::Owner<'_> {
-        claims::Owner { key: &self.key, uid: &self.uid, created: self.created.as_ref() }
+        claims::Owner { key: &self.key, created: self.created.as_ref() }
     }
 
     /// All objects. What one of them lacks does not stop the others.
@@ -269,12 +269,8 @@ impl Pass<'_> {
         // Without a valid spec since the start, what runs says what is wanted: failover goes on.
         let desired: Option<Desired> =
             desired.or_else(|| scale::running(live.as_ref()).map(valid::desired_from_running));
-        let volumes = claims::volumes(&room.caches, self.owner());
-        let desired = desired.map(|desired| Desired {
-            data_expected: volumes.data_expected,
-            own_volumes: volumes.own,
-            ..desired
-        });
+        let data_expected = claims::data_expected(&room.caches, self.owner());
+        let desired = desired.map(|desired| Desired { data_expected, ..desired });
         let passwords = remembered.or_else(|| passwords::cached(&room.caches, key, uid));
         let input = ClusterInput {
             uid: uid.clone(),

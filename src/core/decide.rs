@@ -31,7 +31,7 @@ pub enum Decision {
     /// Deliberately nothing, and people should know why.
     Hold(Held, String),
     /// Record this role change.
-    Open(Draft, Death),
+    Open(Box<Draft>, Death),
     /// Carry on the open plan.
     Advance,
     /// The master is well: keep everything else well.
@@ -99,22 +99,20 @@ pub fn decide(situation: &Situation<'_>) -> (&'static str, Decision) {
 /// In manual mode another pod is not made the master, only named. The first start, and a master that comes back with
 /// its own data, move nothing.
 fn by_hand(situation: &Situation<'_>, decision: Decision) -> Decision {
-    match decision {
-        Decision::Open(Draft { from: Some(from), to, reason, .. }, _)
-            if !situation.desired.automatic && to.as_ref().is_none_or(|to| to.pod != from.pod) =>
-        {
-            let successor = to.map_or(String::new(), |to| format!(" by {}", to.pod));
-            Decision::Hold(
-                Held::ManualMode,
-                format!(
-                    "{} would be replaced{successor} ({reason}), but spec.failover.mode is Manual; set it to Automatic \
-                     to let that happen",
-                    from.pod
-                ),
-            )
-        }
-        other => other,
+    let Decision::Open(draft, _) = &decision else { return decision };
+    let Some(from) = &draft.from else { return decision };
+    if situation.desired.automatic || draft.to.as_ref().is_some_and(|to| to.pod == from.pod) {
+        return decision;
     }
+    let successor = draft.to.as_ref().map_or(String::new(), |to| format!(" by {}", to.pod));
+    Decision::Hold(
+        Held::ManualMode,
+        format!(
+            "{} would be replaced{successor} ({}), but spec.failover.mode is Manual; set it to Automatic to let that \
+             happen",
+            from.pod, draft.reason
+        ),
+    )
 }
 
 // May we act at all?
@@ -414,7 +412,7 @@ fn begin(from: Option<ProcessRef>, start: Start) -> Decision {
         overwrites,
         why: Some(why),
     };
-    Decision::Open(draft, Death::Definitive(reason))
+    Decision::Open(Box::new(draft), Death::Definitive(reason))
 }
 
 fn no_safe_candidate(situation: &Situation<'_>) -> Option<Decision> {
@@ -454,7 +452,7 @@ fn dead_master(situation: &Situation<'_>) -> Option<Decision> {
         overwrites: Vec::new(),
         why: None,
     };
-    Some(Decision::Open(draft, death))
+    Some(Decision::Open(Box::new(draft), death))
 }
 
 /// The successor, where nothing can change the choice any more: the old master has certainly ended, and every
@@ -498,7 +496,7 @@ fn first_ordinal(readings: &[(&Member, &Info)]) -> Option<ProcessRef> {
 
 fn open(kind: PlanKind, reason: &'static str, from: Option<ProcessRef>, to: Option<ProcessRef>) -> Decision {
     let draft = Draft { kind, reason, from, to, offset: None, overwrites: Vec::new(), why: None };
-    Decision::Open(draft, Death::Definitive(reason))
+    Decision::Open(Box::new(draft), Death::Definitive(reason))
 }
 
 fn not_yet_decided(what: &str) -> Decision {

@@ -123,9 +123,6 @@ pub struct Desired {
     /// The volumes say that there was data: one is marked so, or is older than the `RedisCluster`. For the day when
     /// there is no record: then this is no first start.
     pub data_expected: bool,
-    /// Numbers of the pods whose volume holds this cluster's own data, whatever replication id a new pod gives it: it
-    /// was made for this very `RedisCluster`, or its pod was in sync once.
-    pub own_volumes: BTreeSet<u32>,
 }
 
 /// The controller's part of the status, handed over to the supervisor's task.

@@ -3,7 +3,6 @@
 mod additions;
 mod storage;
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -189,7 +188,6 @@ impl ValidCluster {
             unreachable_after: self.unreachable_after,
             automatic: self.automatic,
             data_expected: false,
-            own_volumes: BTreeSet::new(),
         }
     }
 
@@ -214,7 +212,6 @@ pub fn desired_from_running(replicas: u32) -> Desired {
         unreachable_after: UNREACHABLE_AFTER,
         automatic: true,
         data_expected: false,
-        own_volumes: BTreeSet::new(),
     }
 }
 

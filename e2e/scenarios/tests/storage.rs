@@ -109,7 +109,7 @@ async fn kept_volumes_are_marked_and_their_data_is_not_wiped_by_the_next_object(
     let mut found: Vec<String> = made.iter().map(ResourceExt::name_any).collect();
     found.sort();
     assert_eq!(found, ["data-cache-0", "data-cache-1", "data-cache-2"]);
-    cluster.write_confirmed("kept", 100, 2).await?;
+    let kept = cluster.write_confirmed("kept", 100, 2).await?;
     marked(&cluster).await?;
     sleep(Duration::from_secs(2)).await; // for the disk
     let promotions = cluster.promotions()?;
@@ -128,8 +128,11 @@ async fn kept_volumes_are_marked_and_their_data_is_not_wiped_by_the_next_object(
     .await?;
     println!("loaded: {keys:?}");
     ensure!(keys.iter().all(|keys| keys.starts_with("keys=100,")), "{keys:?}");
-    println!("{}", again.says("Held", "True", "UnknownData", SETTLE).await?);
-    assert_eq!(again.promotions()?, promotions, "nobody is promoted over the data");
+    again.settled(SETTLE).await?;
+    assert_eq!(again.promotions()?, promotions + 1, "one pod, with its data");
+    for pod in again.pods().await? {
+        assert_eq!(again.missing(&pod.ip, &kept).await?, NOTHING, "{}", pod.name);
+    }
     again.delete().await?;
     scene.close().await
 }

@@ -24,7 +24,7 @@ fn held(scene: &Scene) -> (&'static str, Held) {
 
 fn opened(scene: &Scene) -> (&'static str, Draft, Death) {
     match decide(&scene.situation()) {
-        (rule, Decision::Open(draft, death)) => (rule, draft, death),
+        (rule, Decision::Open(draft, death)) => (rule, *draft, death),
         other => panic!("expected a role change, not {other:?}"),
     }
 }

@@ -1,11 +1,11 @@
 //! Events into state. Nothing is decided here. Pure.
 
-use super::{Mode, Slice, Supervisor};
+use super::{Mode, PendingRoute, Slice, Supervisor};
 use crate::api::status::RedisClusterStatus;
 use crate::core::event::{
     CommandOutcome, DialOutcome, Effect, Event, Knock, ProbeOutcome, RoleCommand, Stored, WriteOutcome,
 };
-use crate::core::facts::{Mono, Now, PodFact, RouteFact, Ticket};
+use crate::core::facts::{Mono, Now, PodFact, Ticket};
 use crate::core::members::{Link, Member};
 use crate::core::situation::Situation;
 
@@ -367,13 +367,17 @@ impl Supervisor {
     }
 
     fn route_written(&mut self, now: Now, ticket: Ticket, outcome: WriteOutcome, effects: &mut Vec<Effect>) {
-        let Some((_, written)) = self.routing.pending.take_if(|(pending, _)| *pending == ticket) else {
+        let Some(PendingRoute { written, leaves, .. }) =
+            self.routing.pending.take_if(|pending| pending.ticket == ticket)
+        else {
             return;
         };
         match outcome {
             WriteOutcome::Written => {
                 self.tell_routed(now, &written, effects);
-                self.evict_later(now.mono, &written);
+                // Proxies follow the slice late: until then they lead clients to the old pod, where nothing but
+                // `READONLY` awaits them, for as long as their connections live.
+                self.evictions.extend(leaves.map(|old| (old, now.mono + EVICT_AFTER)));
                 // The proxies' one immediate change was this one.
                 self.reads.not_before = now.mono + READS_AFTER;
                 self.routing.seen = Slice::Says(written);
@@ -412,16 +416,6 @@ impl Supervisor {
                 self.tell_denied("the EndpointSlice of the replicas Service", &why, effects);
                 self.reads.not_before = now.mono + Mono::from_secs(5);
             }
-        }
-    }
-
-    /// Proxies follow the slice late: until then they lead clients to the old pod, where nothing but `READONLY`
-    /// awaits them, for as long as their connections live.
-    fn evict_later(&mut self, now: Mono, written: &RouteFact) {
-        if let Slice::Says(RouteFact { uid: Some(old), .. }) = &self.routing.seen
-            && written.uid.as_ref() != Some(old)
-        {
-            self.evictions.insert(old.clone(), now + EVICT_AFTER);
         }
     }
 

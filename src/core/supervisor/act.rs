@@ -3,7 +3,7 @@
 //! Order of safety: nothing without a known record; nothing without a claim of this lease term; no role command
 //! of a plan before the plan is on record and the lease was read live.
 
-use super::{Mode, PendingWrite, Slice, Supervisor};
+use super::{Mode, PendingRoute, PendingWrite, Slice, Supervisor};
 use crate::api::status::{PlanKind, PlanStep, RedisClusterStatus, Supervision};
 use crate::core::advance::{Act, Opened, Recorded, advance};
 use crate::core::decide::{Decision, decide};
@@ -62,7 +62,9 @@ impl Supervisor {
             }
             Decision::Heal => {
                 if may_act {
-                    acts = heal::heal(&self.situation(now.mono, &desired), self.is_routed());
+                    // The answer to the write is a stage of the story: it is waited for.
+                    let routed = self.is_routed() && self.routing.pending.is_none();
+                    acts = heal::heal(&self.situation(now.mono, &desired), routed);
                 }
             }
         }
@@ -328,7 +330,13 @@ impl Supervisor {
             uid: endpoint.as_ref().map(|endpoint| endpoint.uid.clone()),
             epoch,
         };
-        self.routing.pending = Some((ticket, written));
+        let leaves = match &self.routing.seen {
+            Slice::Says(RouteFact { uid: Some(old), .. }) if written.uid.as_ref() != Some(old) => {
+                Some(old.clone())
+            }
+            _ => None,
+        };
+        self.routing.pending = Some(PendingRoute { ticket, written, leaves });
         effects.push(Effect::Route { ticket, endpoint, epoch });
     }
 

@@ -55,11 +55,20 @@ enum Slice {
     Says(RouteFact),
 }
 
+/// A route that is being written. The watch may show it before the write is answered.
+#[derive(Clone, Debug)]
+struct PendingRoute {
+    ticket: Ticket,
+    written: RouteFact,
+    /// Uid of the pod that it leads away from.
+    leaves: Option<String>,
+}
+
 /// The slice: as seen, and as being written.
 #[derive(Clone, Debug, Default)]
 struct Routing {
     seen: Slice,
-    pending: Option<(Ticket, RouteFact)>,
+    pending: Option<PendingRoute>,
     retry_at: Mono,
     /// Epoch of the open plan that was claimed on the slice.
     claimed: Option<u64>,

@@ -33,7 +33,6 @@ fn empty_spec_is_three_pods_with_the_default_image() {
             unreachable_after: Duration::from_secs(3),
             automatic: true,
             data_expected: false,
-            own_volumes: BTreeSet::new()
         }
     );
 }

@@ -119,14 +119,18 @@ fn a_master_that_restarts_empty_at_once_is_a_failover_and_no_key_is_lost() {
 
 #[test]
 fn clients_that_came_to_the_old_master_after_its_restart_are_cut() {
-    let mut stage = Stage::settled(3);
-    stage.kill("cache-0");
-    stage.restart("cache-0", false);
-    assert!(stage.until(5 * SECOND, |stage| finished(stage, "cache-0")));
-    stage.run(3 * SECOND);
-    let cuts: Vec<_> =
-        stage.commands.iter().filter(|(_, command)| *command == RoleCommand::CutClients).collect();
-    assert_eq!(cuts, [&("cache-0".to_owned(), RoleCommand::CutClients)]);
+    for watch_is_fast in [false, true] {
+        let mut stage = Stage::settled(3);
+        stage.watch_is_fast = watch_is_fast;
+        stage.kill("cache-0");
+        stage.restart("cache-0", false);
+        assert!(stage.until(5 * SECOND, |stage| finished(stage, "cache-0")));
+        assert!(stage.status.clone().unwrap().last_failover.unwrap().stages.unwrap().routed.is_some());
+        stage.run(3 * SECOND);
+        let cuts: Vec<_> =
+            stage.commands.iter().filter(|(_, command)| *command == RoleCommand::CutClients).collect();
+        assert_eq!(cuts, [&("cache-0".to_owned(), RoleCommand::CutClients)]);
+    }
 }
 
 #[test]

@@ -128,6 +128,8 @@ pub struct Stage {
     pub resource_version: u64,
     pub api_up: bool,
     pub slice: Option<RouteFact>,
+    /// The watch shows a slice before its write is answered.
+    pub watch_is_fast: bool,
     pub reads_slice: Option<ReadsFact>,
     pub reads_writes: u32,
     pub lease_holder: String,
@@ -182,6 +184,7 @@ impl Stage {
             resource_version: 1,
             api_up: true,
             slice: None,
+            watch_is_fast: false,
             reads_slice: None,
             reads_writes: 0,
             lease_holder: String::new(),

@@ -141,6 +141,9 @@ impl Stage {
                 } else {
                     WriteOutcome::Unknown("timed out".to_owned())
                 };
+                if self.watch_is_fast {
+                    self.answer(Event::RouteSeen(self.slice.clone()));
+                }
                 self.answer(Event::RouteWritten { ticket, outcome });
             }
             Effect::RouteReads { ticket, endpoints, epoch } => {
