@@ -146,9 +146,9 @@ async fn all_restarts(scene: &Scene, name: &str, persistence: Persistence) -> Re
 async fn no_confirmed_key_is_lost_in_any_restart_that_leaves_a_copy() -> Result<()> {
     let scene = Scene::with_operators(World::enter().await?, "cold").await?;
     let (aof, rdb, none) = try_join3(
-        all_restarts(&scene, "aof", Persistence::Aof),
-        all_restarts(&scene, "rdb", Persistence::Rdb),
-        all_restarts(&scene, "none", Persistence::None),
+        Box::pin(all_restarts(&scene, "aof", Persistence::Aof)),
+        Box::pin(all_restarts(&scene, "rdb", Persistence::Rdb)),
+        Box::pin(all_restarts(&scene, "none", Persistence::None)),
     )
     .await?;
     println!("| persistence | what restarts | decision | confirmed keys missing | writable after |");
@@ -163,7 +163,7 @@ async fn no_confirmed_key_is_lost_in_any_restart_that_leaves_a_copy() -> Result<
 async fn explained(cluster: &Cluster) -> Result<String> {
     wait_for("the decision is explained", SETTLE, async || {
         let told = cluster.told().await?;
-        Ok(told.into_iter().filter(|told| told.reason == "RecoveryStarted").map(|told| told.note).last())
+        Ok(told.into_iter().rfind(|told| told.reason == "RecoveryStarted").map(|told| told.note))
     })
     .await
 }
