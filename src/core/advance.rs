@@ -205,6 +205,13 @@ fn chosen(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advanc
             Advance::record(plan::promoted(situation.record, to, info, members), Recorded::Promoted)
         };
     }
+    // It was read, and it is no master: nothing is done yet that could not be left.
+    if plan.kind == PlanKind::Failover
+        && let Some(from) = plan.from.as_ref().filter(|from| *from != to)
+        && judge(situation, from) == Health::Well
+    {
+        return Advance::record(plan::give_up(&plan::claim(situation.record, author)), Recorded::FalseAlarm);
+    }
     if info.loading {
         return waiting_for(to, "it is loading its data");
     }
@@ -233,7 +240,7 @@ fn ended(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advance
         }
         // Nothing was cut or chosen from: look at the whole again.
         PlanKind::Bootstrap | PlanKind::Recover => {
-            Advance::record(plan::close(situation.record), Recorded::Abandoned)
+            Advance::record(plan::give_up(situation.record), Recorded::Abandoned)
         }
     }
 }

@@ -61,9 +61,12 @@ pub fn restart(situation: &Situation<'_>, from: &ProcessRef) -> Option<Cold> {
     let is_home = |member: &Member| member.pod.uid == from.uid || member.pod.name == from.pod;
     let home = booted.iter().find(|(member, _)| is_home(member));
     let waited = situation.now.saturating_sub(since);
+    // What is being loaded is back, and is waited for however long that takes.
+    let loading =
+        situation.listed().any(|member| member.reading(situation.now).is_some_and(|info| info.loading));
     let enough = is_complete(situation, &booted)
-        || waited >= ANYBODY_BACK
-        || (waited >= MASTER_BACK && home.is_some_and(|(_, info)| info.keys > 0));
+        || (waited >= ANYBODY_BACK && !loading)
+        || (waited >= MASTER_BACK && !loading && home.is_some_and(|(_, info)| info.keys > 0));
     if !enough {
         return Some(Cold::Wait(missing(situation, &booted)));
     }
@@ -94,14 +97,22 @@ pub fn adopt(situation: &Situation<'_>) -> Option<Cold> {
         return None;
     }
     let complete = is_complete(situation, &readings);
+    if let Some((member, info)) = readings.iter().find(|(_, info)| is_fed_by_a_stranger(situation, info)) {
+        return Some(Cold::Refuse(format!(
+            "no master is on record, and {} is fed by {}, which is none of the pods: a master may live on where it \
+             cannot be seen; make sure that it has ended",
+            member.pod.name,
+            info.master_host.as_deref().unwrap_or_default()
+        )));
+    }
     match masters.as_slice() {
         [] if complete => adopt_data(&readings),
         // It serves already, so nobody else does.
         [(master, _)] if complete || feeds(master, &readings) => adopt_master(&readings, master),
         [] | [_] => Some(Cold::Wait(missing(situation, &readings))),
         _ => Some(Cold::Refuse(format!(
-            "no master is on record, and more than one pod says that it is one: {}; make all but one of them replicas \
-             (REPLICAOF), or delete their pods",
+            "no master is on record, and more than one pod says that it is one: {}; delete the pods of all but the right \
+             one",
             names(masters.iter().map(|(member, _)| *member))
         ))),
     }
@@ -168,6 +179,11 @@ fn first_seen(booted: &[Reading<'_>]) -> Option<Mono> {
 fn is_complete(situation: &Situation<'_>, readings: &[Reading<'_>]) -> bool {
     let wanted = usize::try_from(situation.desired.replicas).unwrap_or(usize::MAX);
     readings.len() >= wanted.max(situation.listed().count())
+}
+
+fn is_fed_by_a_stranger(situation: &Situation<'_>, info: &Info) -> bool {
+    let from_a_pod = |member: &Member| member.pod.ip.is_some_and(|ip| Situation::streams_from(info, ip));
+    info.role == Role::Replica && info.link_up && !situation.listed().any(from_a_pod)
 }
 
 fn feeds(master: &Member, readings: &[Reading<'_>]) -> bool {

@@ -66,9 +66,9 @@ pub const RULES: &[Rule] = &[
     Rule { name: "HungMaster", decide: hung_master },
     Rule { name: "Suspect", decide: suspect },
     // It is dead. Who replaces it?
-    Rule { name: "RestartedMasterAlone", decide: restarted_master_alone },
     Rule { name: "ColdStartEmpty", decide: cold_start_empty },
     Rule { name: "ColdStart", decide: cold_start },
+    Rule { name: "RestartedMasterAlone", decide: restarted_master_alone },
     Rule { name: "NoSafeCandidate", decide: no_safe_candidate },
     Rule { name: "NoQuorum", decide: no_quorum },
     Rule { name: "DeadMaster", decide: dead_master },
@@ -81,6 +81,9 @@ const WARM_UP: Duration = Duration::from_millis(300);
 
 /// How long a contradiction must last before people are told.
 const SETTLE: Duration = Duration::from_secs(1);
+
+/// How long an ordinary start may take before people are told what it waits for.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a suspicion that is neither confirmed nor refuted stays unsaid.
 const UNCONFIRMED_AFTER: Duration = Duration::from_secs(5);
@@ -104,7 +107,11 @@ fn by_hand(situation: &Situation<'_>, decision: Decision) -> Decision {
     if situation.desired.automatic || draft.to.as_ref().is_some_and(|to| to.pod == from.pod) {
         return decision;
     }
-    let successor = draft.to.as_ref().map_or(String::new(), |to| format!(" by {}", to.pod));
+    let successor = match (&draft.to, candidate::best(situation)) {
+        (Some(to), _) => format!(" by {}", to.pod),
+        (None, Some(best)) => format!(" by {}", best.member.pod.name),
+        (None, None) => String::new(),
+    };
     Decision::Hold(
         Held::ManualMode,
         format!(
@@ -214,11 +221,12 @@ fn bootstrap(situation: &Situation<'_>) -> Option<Decision> {
         .collect();
     if let Some(cold) = cold::adopt(situation) {
         return Some(match cold {
+            Cold::Wait(_) if !has_lasted(situation, PATIENCE) => Decision::Wait("WaitingForPods"),
             Cold::Wait(missing) => Decision::Hold(
                 Held::WaitingForMembers,
                 format!(
-                    "no master is on record, but there is data: all pods are compared first, and these do not answer: \
-                     {missing}"
+                    "no master is on record, but there is data: all pods are compared first, and these are not ready for \
+                     it: {missing}"
                 ),
             ),
             Cold::Refuse(why) => Decision::Hold(Held::UnknownData, why),
@@ -463,8 +471,10 @@ fn final_choice<'a>(
     from: &ProcessRef,
     death: &Death,
 ) -> Option<candidate::Candidate<'a>> {
+    let sign = situation.member_of(from).and_then(|member| member.bad_since.or(member.predecessor_bad_since));
+    let since = sign.map_or(situation.evidence_since, |sign| sign.max(situation.evidence_since));
     let stands_still = |member: &Member| {
-        let reading = member.settled(situation.now);
+        let reading = member.settled(situation.now).filter(|_| member.answer_since(since).is_some());
         reading.is_some_and(|info| info.role == Role::Replica && !info.link_up && !info.loading)
     };
     let is_final = matches!(death, Death::Definitive(_))

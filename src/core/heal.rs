@@ -22,6 +22,9 @@ pub const RELAX_AFTER: Duration = Duration::from_secs(10);
 /// A replica may take this long to connect before it is taken for stuck.
 const CONNECT: Duration = Duration::from_secs(10);
 
+/// How long a member out of sync is expected to become the second copy of the data.
+const EXPECTED_FOR: Duration = Duration::from_secs(60);
+
 /// An unfinished repoint keeps a plan open for at most this long.
 const CLOSE_AFTER: Duration = Duration::from_secs(10);
 
@@ -81,6 +84,9 @@ fn follow(situation: &Situation<'_>, master: &Member, master_info: &Info) -> Vec
             continue;
         }
         if !may_be_overwritten(situation, member, info) {
+            if info.role == Role::Master {
+                acts.push(command(member, RoleCommand::Demote)); // its data stays
+            }
             continue;
         }
         let partial = Member::position(info).is_some()
@@ -162,9 +168,13 @@ fn admit<'a>(situation: &Situation<'a>, master_info: &Info) -> Option<&'a Member
         })
     };
     let others = || situation.others(master).filter(|member| member.listed && !member.pod.terminating);
-    let registered = |member: &Member| situation.record.registered.contains(&member.pod.uid);
+    // One that has been away for long may never come back.
+    let expected = |member: &Member| {
+        situation.record.registered.contains(&member.pod.uid)
+            && member.out_of_sync_since.is_none_or(|since| situation.now < since + EXPECTED_FOR)
+    };
     let sooner = |member: &Member| {
-        registered(member) || member.settled(situation.now).is_some_and(|_| !stranger(member))
+        expected(member) || member.settled(situation.now).is_some_and(|_| !stranger(member))
     };
     let copied = situation.in_sync_count() > 0 || !others().any(sooner);
     let worth = master_info.keys > 0 && id_recorded(situation, master_info);

@@ -30,9 +30,14 @@ pub fn permit(
     if matches!(death, Death::Definitive(_)) {
         return Permission::Granted;
     }
-    let replicas = replica_count(situation);
-    let proven: u32 =
-        situation.others(from).filter(|member| silent(member)).count().try_into().unwrap_or(u32::MAX);
+    let replicas = replica_count(situation, from);
+    // The master's own place holds no replica of it, whoever is there now.
+    let proven: u32 = situation
+        .others(from)
+        .filter(|member| member.pod.name != from.pod && silent(member))
+        .count()
+        .try_into()
+        .unwrap_or(u32::MAX);
     let foreign = situation.foreign_replicas() > 0;
     let quorum = if foreign { 0 } else { write_quorum };
     if quorum == 0 {
@@ -58,9 +63,9 @@ pub fn permit(
     }
 }
 
-/// N - 1: the largest of spec, registered members and existing pods, without the master.
-pub fn replica_count(situation: &Situation<'_>) -> u32 {
-    let existing = situation.listed().count();
+/// N - 1: the largest of spec, registered members and existing pods, without the master's place.
+pub fn replica_count(situation: &Situation<'_>, master: &ProcessRef) -> u32 {
+    let existing = 1 + situation.listed().filter(|member| member.pod.name != master.pod).count();
     let registered = situation.record.registered.len();
     let pods: u32 = existing.max(registered).try_into().unwrap_or(u32::MAX);
     pods.max(situation.desired.replicas).saturating_sub(1)

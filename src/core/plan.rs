@@ -112,6 +112,10 @@ pub fn promoted(record: &Supervision, to: &ProcessRef, info: &Info, members: Vec
         end_current_id(&mut next, info.second_offset - 1);
     }
     append_id(&mut next, &info.replid);
+    // Who was not compared when a pod's own data was taken may hold newer data: it has to be admitted anew.
+    if record.plan.as_ref().is_some_and(|plan| plan.kind == PlanKind::Recover) {
+        next.registered.clear();
+    }
     for uid in members {
         register(&mut next, uid);
     }

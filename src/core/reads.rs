@@ -1,17 +1,20 @@
 //! Where the replicas Service should lead: to replicas in sync, else to the master. Pure.
 //!
-//! A replica leaves at once and joins after a while. While the master changes, nothing is moved here: a replica
+//! A replica that says it is not in sync leaves at once; it joins after a while. While the master changes, nothing is moved here: a replica
 //! without a master refuses reads by itself, and kube-proxy takes one change at once but lets the next one wait, and
 //! that one is the master's.
 
 use super::event::Endpoint;
 use super::facts::{Mono, ReadsFact};
-use super::members::Member;
+use super::members::{Class, Member};
 use super::situation::Situation;
 use crate::api::status::PlanStep;
 
 /// In sync for this long, which is three good reads, a replica joins.
 const JOIN_AFTER: Mono = Mono::from_secs(1);
+
+/// A replica that only does not answer leaves after this.
+const SILENCE: Mono = Mono::from_secs(1);
 
 /// The endpoints that the slice should have, by ordinal.
 pub fn wanted(situation: &Situation<'_>, seen: &ReadsFact) -> Vec<Endpoint> {
@@ -26,8 +29,11 @@ pub fn wanted(situation: &Situation<'_>, seen: &ReadsFact) -> Vec<Endpoint> {
         let joined = member.in_sync_since.is_some_and(|since| situation.now >= since + JOIN_AFTER);
         member.pod.uid != master.pod.uid
             && !member.pod.terminating
-            && situation.in_sync(member)
-            && (joined || is_among(seen, member))
+            && if is_among(seen, member) {
+                situation.in_sync(member) || is_only_late(situation, member)
+            } else {
+                situation.in_sync(member) && joined
+            }
     };
     let mut replicas: Vec<&Member> = situation.listed().filter(serves).collect();
     if replicas.is_empty() && master.listed {
@@ -47,6 +53,12 @@ pub fn leads_to(seen: &ReadsFact, endpoints: &[Endpoint]) -> bool {
 
 fn is_among(seen: &ReadsFact, member: &Member) -> bool {
     member.pod.ip.is_some_and(|ip| seen.endpoints.contains(&(ip.to_string(), member.pod.uid.clone())))
+}
+
+/// Connected, and silent for a moment: that says nothing about its data.
+fn is_only_late(situation: &Situation<'_>, member: &Member) -> bool {
+    let for_long = member.out_of_sync_since.is_some_and(|since| situation.now >= since + SILENCE);
+    member.class(situation.now) == Class::Hung && member.link_id().is_some() && !for_long
 }
 
 fn endpoint(member: &Member) -> Option<Endpoint> {

@@ -47,11 +47,10 @@ impl Supervisor {
             Event::Pods(pods) => self.pods(mono, pods, effects),
             Event::Reported(report) => {
                 // Somebody took the record out of the status: what is there now decides, not our memory.
-                let wiped = self.report.recorded && !report.recorded;
-                if wiped && self.stored.is_some() && self.write.is_none() {
-                    self.read_again(mono);
-                }
+                self.wiped |= self.report.recorded && !report.recorded;
+                self.wiped &= !report.recorded;
                 self.report = report;
+                self.look_for_the_record(mono);
             }
             Event::RouteSeen(seen) => {
                 self.max_epoch = self.max_epoch.max(seen.as_ref().map_or(0, |route| route.epoch));
@@ -322,6 +321,7 @@ impl Supervisor {
                 self.tell_recorded(now, &before, &write.what, effects);
                 self.note_step(now.mono);
                 self.forget_unlisted(effects);
+                self.look_for_the_record(now.mono);
             }
             WriteOutcome::Conflict | WriteOutcome::NotSent => self.read_again(now.mono),
             WriteOutcome::Gone => self.desired = None,
@@ -335,6 +335,14 @@ impl Supervisor {
                 self.read_again(now.mono);
                 self.read_at = now.mono + READ_PAUSE_MAX;
             }
+        }
+    }
+
+    /// A write under way brings its own answer first.
+    fn look_for_the_record(&mut self, now: Mono) {
+        if self.wiped && self.stored.is_some() && self.write.is_none() {
+            self.wiped = false;
+            self.read_again(now);
         }
     }
 

@@ -370,14 +370,15 @@ impl Supervisor {
         let due: Vec<String> =
             self.evictions.iter().filter(|(_, at)| now >= **at).map(|(uid, _)| uid.clone()).collect();
         for uid in due {
+            let member = self.situation(now, desired).members.get(&uid);
+            let busy = member.is_some_and(|member| member.outstanding.is_some());
+            if busy || !self.is_claimed() || !self.lease_is_checked() {
+                continue; // later
+            }
+            let reading = member.and_then(|member| member.settled(now));
+            let is_replica = reading.is_some_and(|info| info.role == Role::Replica);
             self.evictions.remove(&uid);
-            let situation = self.situation(now, desired);
-            let is_replica = situation
-                .members
-                .get(&uid)
-                .and_then(|member| member.settled(now))
-                .is_some_and(|info| info.role == Role::Replica);
-            if is_replica && self.is_claimed() && self.lease_is_checked() {
+            if is_replica {
                 self.command(now, &uid, RoleCommand::CutClients, effects);
             }
         }

@@ -20,6 +20,8 @@ const HOT_RHYTHM: Duration = Duration::from_millis(4);
 const HOT_FOR: Duration = Duration::from_millis(150);
 /// Unanswered probes on one connection.
 const OUTSTANDING: usize = 2;
+/// Rhythm of looking at the clock.
+const WITHOUT_PROBES: Duration = Duration::from_millis(500);
 /// Pause between bare connects to a silent server.
 const KNOCK_PAUSE: Duration = Duration::from_millis(500);
 
@@ -95,7 +97,10 @@ impl Supervisor {
         let routing = (leading && self.routing.retry_at > now).then_some(self.routing.retry_at);
         let reads = (leading && self.reads.not_before > now).then_some(self.reads.not_before);
         let publish = (leading && self.publish_at > now).then_some(self.publish_at);
+        // Where nobody can be asked, time alone still changes what is true.
+        let time = leading.then_some(now + WITHOUT_PROBES);
         members
+            .chain(time)
             .chain(reading)
             .chain(lease)
             .chain(routing)
