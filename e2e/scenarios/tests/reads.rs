@@ -56,10 +56,11 @@ async fn fail_over(cluster: &Cluster, slices: &Slices) -> Result<PodHandle> {
         .context("the replicas' slice did not change")?;
     let between = followed.checked_duration_since(moved).context("the replicas' slice came first")?;
     println!(
-        "{} -> {}: the master's slice after {:.0?}, the replicas' {between:.0?} later",
+        "{} -> {}: the master's slice after {} ms, the replicas' {} ms later",
         old.name,
         master.name,
-        moved - killed
+        (moved - killed).as_millis(),
+        between.as_millis()
     );
     ensure!(between >= AFTER_THE_MASTER, "the replicas' slice came {between:?} after the master's");
     Ok(master)
