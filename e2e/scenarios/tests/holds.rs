@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use redis_ha_operator::api::RedisClusterSpec;
 use scenarios::cluster::Cluster;
+use scenarios::confirmed::Confirming;
 use scenarios::scene::{SETTLE, Scene};
 use tokio::time::{Instant, sleep};
 use world::{PodHandle, Signal, World, addresses, wait_for};
@@ -168,6 +169,41 @@ async fn a_master_that_dies_without_the_api_server_is_replaced_when_that_is_back
     let new = cluster.one_master(SETTLE).await?;
     assert_eq!(cluster.promotions()?, before + 1);
     assert_eq!(cluster.missing(&new.ip, &keys).await?, [] as [String; 0]);
+    scene.close().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_slow_api_server_a_killed_master_is_replaced_once() -> Result<()> {
+    let scene = Scene::with_operators(World::enter_alone().await?, "slow").await?;
+    let cluster = scene.cluster("cache", RedisClusterSpec::default()).await?;
+    let addresses = cluster.pods().await?.into_iter().map(|pod| pod.ip).collect();
+    let writer = Confirming::start("slow", addresses, cluster.password().await?);
+    let old = cluster.master().await?;
+    let promotions = cluster.promotions()?;
+    let slow = scene.world.slow_api(Duration::from_millis(300))?;
+    // The operators live with it for a while before something happens.
+    sleep(Duration::from_secs(5)).await;
+    let before = writer.keys().len();
+    ensure!(before > 0, "no write was confirmed");
+    old.kill(Signal::SIGKILL)?;
+    let killed = Instant::now();
+    let new = wait_for("another master", SETTLE, async || {
+        Ok(cluster.status().await?.master.filter(|now| *now != old.name))
+    })
+    .await?;
+    println!("{new} is on record {:.1?} after the kill", killed.elapsed());
+    cluster.takes_writes(SETTLE).await?;
+    cluster.settled(SETTLE).await?;
+    println!("settled {:.1?} after the kill, still with a slow API server", killed.elapsed());
+    wait_for("a write is confirmed", SETTLE, async || Ok((writer.keys().len() > before).then_some(())))
+        .await?;
+    slow.end()?;
+    let master = cluster.one_master(SETTLE).await?;
+    let keys = writer.keys();
+    drop(writer);
+    println!("{before} keys confirmed before the kill, {} in all", keys.len());
+    assert_eq!(cluster.promotions()?, promotions + 1);
+    assert_eq!(cluster.missing(&master.ip, &keys).await?, [] as [String; 0]);
     scene.close().await
 }
 

@@ -10,6 +10,7 @@ use redis_ha_operator::api::quantity::Quantity;
 use redis_ha_operator::api::storage::{Retain, Storage};
 use redis_ha_operator::api::{RedisCluster, RedisClusterSpec};
 use scenarios::cluster::Cluster;
+use scenarios::confirmed::Confirming;
 use scenarios::scene::{SETTLE, Scene};
 use serde_json::json;
 use world::{Signal, World, wait_for};
@@ -52,6 +53,9 @@ async fn three_five_two_one_three_keeps_every_confirmed_key_and_the_master() -> 
         let master = cluster.master().await?;
         let promotions = cluster.promotions()?;
         let mut keys = cluster.write_confirmed("at-3", 50, 2).await?;
+        // Through the Service: pods and their addresses come and go.
+        let through = vec![cluster.service_ip().await?];
+        let writer = Confirming::start("all-the-time", through, cluster.password().await?);
         for replicas in [5, 2, 1, 3] {
             scale(&mut cluster, replicas).await?;
             scaled(&cluster).await?;
@@ -80,8 +84,23 @@ async fn three_five_two_one_three_keeps_every_confirmed_key_and_the_master() -> 
                 Ok(Some(()))
             })
             .await?;
-            println!("{name}: {replicas} pods, {} keys, {wanted} claims", keys.len());
+            let written = writer.keys().len();
+            // Alone, the master has nobody who could confirm.
+            if replicas > 1 {
+                wait_for("the writer's keys are confirmed here", SETTLE, async || {
+                    Ok((writer.keys().len() > written).then_some(()))
+                })
+                .await?;
+            }
+            println!(
+                "{name}: {replicas} pods, {} keys, {wanted} claims; {written} confirmed under load so far",
+                keys.len()
+            );
         }
+        let written = writer.keys();
+        drop(writer);
+        assert_eq!(cluster.missing(&master.ip, &written).await?, NOTHING, "of {} keys", written.len());
+        println!("{name}: {} keys confirmed under load, none is missing", written.len());
         // Nobody was promoted anew; logs of removed pods do not count.
         assert!(cluster.promotions()? <= promotions);
         cluster.delete().await?;

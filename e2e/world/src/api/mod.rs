@@ -26,6 +26,7 @@ pub use hosts::Host;
 pub use images::{add_image, has_image};
 pub use logs::logs;
 pub use nix::sys::signal::Signal;
+pub use plane::SlowApi;
 pub use pods::{PodHandle, is_ready};
 pub use process::Process;
 pub use wait::wait_for;

@@ -6,7 +6,7 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::ListParams;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use world::{Process, Signal, World, audit_position, audit_since, connect, wait_for};
 
 use crate::support::{LONG, ping, redis, wait_status};
@@ -43,6 +43,38 @@ async fn a_frozen_api_server_answers_nothing_and_then_again() -> Result<()> {
     let thawed = Instant::now();
     maps.list(&ListParams::default()).await?;
     println!("answered {:?} after the thaw", thawed.elapsed());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_slow_api_server_answers_everything_late_and_is_fast_again_afterwards() -> Result<()> {
+    const DELAY: Duration = Duration::from_millis(400);
+    let world = World::enter_alone().await?;
+    let maps = Api::<ConfigMap>::namespaced(world.client(), "default");
+    let asked = async || -> Result<Duration> {
+        let begun = Instant::now();
+        maps.list(&ListParams::default()).await?;
+        Ok(begun.elapsed())
+    };
+    let slow = world.slow_api(DELAY)?;
+    let mut took = Vec::new();
+    for _ in 0..10 {
+        // More than the moment in which it answers: what is asked now finds it frozen again.
+        sleep(DELAY / 4).await;
+        took.push(asked().await?);
+    }
+    slow.end()?;
+    took.sort();
+    println!("slow: {took:?}");
+    assert!(took[5] >= DELAY / 4, "half of the requests were not slow: {took:?}");
+    // Also when nobody ends it: dropped in the middle of a freeze.
+    let slow = world.slow_api(Duration::from_secs(600))?;
+    wait_for("the freeze", LONG, async || {
+        Ok(timeout(Duration::from_secs(1), asked()).await.is_err().then_some(()))
+    })
+    .await?;
+    drop(slow);
+    println!("fast again: {:?}", timeout(LONG, asked()).await??);
     Ok(())
 }
 
