@@ -343,7 +343,7 @@ fn single(situation: &Situation<'_>) -> Option<Decision> {
 
 fn restarted_master_alone(situation: &Situation<'_>) -> Option<Decision> {
     let (from, death) = death(situation)?;
-    let member = situation.member_of(&from)?;
+    let member = situation.member_of(&from).filter(|member| member.listed)?;
     let info = restarted(situation, member)?;
     let worth = info.keys > 0 || !situation.record.ever_had_data;
     if matches!(death, Death::Presumptive(_)) || candidate::best(situation).is_some() || !worth {
@@ -352,10 +352,12 @@ fn restarted_master_alone(situation: &Situation<'_>) -> Option<Decision> {
     // Members that do not answer may hold more; give them time to come back.
     let all_answer = situation.listed().all(|member| member.settled(situation.now).is_some())
         && situation.listed().count() >= usize::try_from(situation.desired.replicas).unwrap_or(usize::MAX);
+    let had_its_time = |other: &Member| {
+        let away = other.bad_since.is_some_and(|since| situation.now.saturating_sub(since) >= ALONE_AFTER);
+        away || other.pod.ip.is_none() || other.settled(situation.now).is_some()
+    };
     let waited = situation.now.saturating_sub(situation.evidence_since) >= ALONE_AFTER
-        && situation.others(&from).all(|other| {
-            other.bad_since.is_none_or(|since| situation.now.saturating_sub(since) >= ALONE_AFTER)
-        });
+        && situation.others(&from).all(had_its_time);
     Some(if all_answer || waited {
         open(PlanKind::Recover, "MasterRestartedWithoutReplica", Some(from), member.process())
     } else {

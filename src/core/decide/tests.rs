@@ -115,6 +115,10 @@ fn row_8_the_first_ordinal_is_promoted_only_when_all_pods_answer_and_are_empty()
     assert_eq!((rule_name, draft.kind, draft.reason), ("Bootstrap", PlanKind::Recover, "AdoptedData"));
     assert_eq!(draft.to.unwrap().pod, "red-1");
     with_data.hang(2, SECOND);
+    assert_eq!(rule(&with_data), "Bootstrap");
+    for ordinal in 0..3 {
+        with_data.member(ordinal).fenced_since = Some(NOW.saturating_sub(PATIENCE));
+    }
     assert_eq!(held(&with_data), ("Bootstrap", Held::WaitingForMembers));
 }
 
@@ -138,6 +142,22 @@ fn row_11_a_killed_master_is_certainly_dead_when_every_qualified_witness_lost_it
     let (rule_name, draft, death) = opened(&killed());
     assert_eq!((rule_name, draft.kind), ("DeadMaster", PlanKind::Failover));
     assert_eq!(death, Death::Definitive("MasterProcessEnded"));
+}
+
+#[test]
+fn row_11_the_successor_is_recorded_at_once_only_by_what_was_said_after_the_death() {
+    assert_eq!(opened(&killed()).1.to.unwrap().pod, "red-1");
+    let mut scene = killed();
+    // It was no witness, and has not been asked since.
+    scene.member(2).streamed_at = None;
+    scene.member(2).sample.as_mut().unwrap().asked_at = NOW.saturating_sub(40 * MS);
+    let (rule_name, draft, _) = opened(&scene);
+    assert_eq!((rule_name, draft.to), ("DeadMaster", None));
+    let mut scene = killed();
+    scene.info(2).link_up = true;
+    scene.info(2).master_host = Some("10.9.9.9".to_owned());
+    scene.member(2).streamed_at = None;
+    assert_eq!(opened(&scene).1.to, None, "whoever is fed may still grow");
 }
 
 #[test]
@@ -254,6 +274,15 @@ fn row_14_without_the_last_master_a_minute_is_waited() {
     };
     assert_eq!(held(&scene(31 * SECOND)), ("ColdStart", Held::WaitingForMembers));
     assert_eq!(opened(&scene(61 * SECOND)).1.to.unwrap().pod, "red-1");
+}
+
+#[test]
+fn row_14_a_pod_that_loads_its_data_is_waited_for_however_long_that_takes() {
+    let mut scene = all_booted([(7, None), (9, None), (8, None)], 90 * SECOND);
+    scene.info(0).loading = true;
+    assert_eq!(held(&scene), ("ColdStart", Held::WaitingForMembers));
+    scene.info(0).loading = false;
+    assert_eq!(opened(&scene).1.to.unwrap().pod, "red-0");
 }
 
 #[test]
@@ -443,12 +472,20 @@ fn row_42_a_pair_with_quorum_0_never_presumes_death() {
 #[test]
 fn the_restarted_master_is_promoted_when_nobody_can_replace_it() {
     let mut scene = Scene::settled(3);
-    for ordinal in 0..3 {
-        scene.restart(ordinal, if ordinal == 0 { 10 } else { 0 });
-    }
+    scene.restart(0, 10);
     scene.replaced_confirmed = true;
+    // They live, but were never in sync.
+    for ordinal in [1, 2] {
+        scene.lose_link(ordinal, SECOND);
+        scene.info(ordinal).replica_offset = Some(1);
+    }
     let (rule_name, draft, _) = opened(&scene);
     assert_eq!((rule_name, draft.to.unwrap().pod.as_str()), ("RestartedMasterAlone", "red-0"));
+    let mut lately = scene.clone();
+    lately.hang(2, 2 * SECOND);
+    assert_eq!(decide(&lately.situation()).1, Decision::Wait("RestartedMasterAlone"));
+    scene.hang(2, 6 * SECOND);
+    assert_eq!(opened(&scene).0, "RestartedMasterAlone");
 }
 
 #[test]

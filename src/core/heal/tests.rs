@@ -151,6 +151,15 @@ fn a_pod_that_is_gone_for_good_is_no_member_any_more() {
     assert!(!next_record(&scene).unwrap().registered.contains(&"an older pod".to_owned()));
 }
 
+#[test]
+fn a_master_nobody_knows_is_fenced_with_its_data() {
+    let mut scene = Scene::settled(3);
+    scene.restart(1, 10);
+    scene.record.registered.retain(|uid| uid != "u1");
+    scene.info(1).role = Role::Master;
+    assert_eq!(commands(&scene), [("u1".to_owned(), RoleCommand::Demote)]);
+}
+
 /// Scaled in to one and out again: the volumes of before are all that the other pods have.
 #[test]
 fn pods_on_old_volumes_follow_a_master_that_is_alone() {

@@ -52,9 +52,25 @@ fn with_write_quorum_0_the_pod_must_be_gone_and_most_replicas_silent() {
 fn pods_that_were_members_count_even_when_they_are_gone() {
     let mut scene = Scene::settled(3);
     scene.record.registered.push("an older pod".to_owned());
-    assert_eq!(replica_count(&scene.situation()), 3);
+    let master = scene.record.master.clone().unwrap();
+    assert_eq!(replica_count(&scene.situation(), &master), 3);
     scene.desired.replicas = 9;
-    assert_eq!(replica_count(&scene.situation()), 8);
+    assert_eq!(replica_count(&scene.situation(), &master), 8);
+}
+
+/// The master's pod was deleted by force while its process lives on: the new pod of its name was no replica of it.
+#[test]
+fn the_pod_in_the_masters_place_proves_nothing() {
+    let presumed = Death::Presumptive("Test");
+    let mut scene = Scene::settled(3);
+    let mut successor = scene.member(0).clone();
+    successor.pod.uid = "u0-anew".to_owned();
+    scene.members.insert(successor.pod.uid.clone(), successor);
+    scene.member(0).listed = false;
+    for quorum in [0, 1] {
+        assert!(!permitted(&scene, quorum, &["red-0", "red-1"], &presumed));
+        assert!(permitted(&scene, quorum, &["red-1", "red-2"], &presumed));
+    }
 }
 
 #[test]

@@ -38,6 +38,20 @@ fn info(replid2: &str, second_offset: i64) -> Info {
     info
 }
 
+/// Whoever was not compared with it may hold newer data.
+#[test]
+fn a_pod_promoted_with_its_own_data_makes_strangers_of_the_rest() {
+    for (kind, registered) in [(PlanKind::Failover, vec!["a", "b", "c"]), (PlanKind::Recover, vec!["b", "c"])]
+    {
+        let draft = Draft { kind, to: Some(process("b")), overwrites: vec!["c".to_owned()], ..failover() };
+        let before = Supervision { registered: vec!["a".to_owned()], ..Supervision::default() };
+        let record = open(&before, &author(1), &draft, Timestamp::UNIX_EPOCH);
+        let info = crate::core::scene::Scene::settled(2).info(0).clone();
+        let next = promoted(&record, &process("b"), &info, vec!["b".to_owned(), "c".to_owned()]);
+        assert_eq!(next.registered, registered);
+    }
+}
+
 #[test]
 fn opening_a_plan_claims_the_cluster_and_takes_the_write_quorum_out_of_force() {
     let record = opened();

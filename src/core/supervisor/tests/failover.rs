@@ -77,6 +77,20 @@ fn reads_move_a_second_after_the_master_and_never_lead_to_a_pod_out_of_sync() {
 }
 
 #[test]
+fn a_late_answer_moves_no_reads_and_a_long_silence_does() {
+    let mut stage = Stage::settled(3);
+    assert!(stage.until(5 * SECOND, |stage| readers(stage) == ["cache-1", "cache-2"]));
+    let writes = stage.reads_writes;
+    stage.node("cache-1").frozen = true;
+    stage.run(600 * MS);
+    stage.node("cache-1").frozen = false;
+    stage.run(3 * SECOND);
+    assert_eq!(stage.reads_writes, writes);
+    stage.node("cache-1").frozen = true;
+    assert!(stage.until(3 * SECOND, |stage| readers(stage) == ["cache-2"]));
+}
+
+#[test]
 fn a_lost_replica_leaves_the_reads_at_once_and_the_master_stands_in() {
     let mut stage = Stage::settled(2);
     assert!(stage.until(5 * SECOND, |stage| readers(stage) == ["cache-1"]));

@@ -281,6 +281,39 @@ fn a_plan_of_a_predecessor_is_not_carried_out_against_a_living_master() {
     assert_eq!(stage.condition("Held").1, "SupervisorPartitioned");
 }
 
+/// What looked like a certain death was none, and the operator that recorded the successor is gone.
+#[test]
+fn a_recorded_successor_is_left_alone_when_the_master_turns_out_to_be_well() {
+    let mut stage = Stage::settled(3);
+    stage.kill("cache-0");
+    assert!(
+        stage
+            .until(SECOND, |stage| { stage.record().plan.is_some_and(|plan| plan.step == PlanStep::Chosen) })
+    );
+    assert_eq!(stage.masters(), [] as [&str; 0]);
+    let epoch = stage.record().epoch;
+    stage.nodes[0].up = true;
+    stage.start_operator();
+    assert!(stage.until(9 * SECOND, |stage| stage.record().plan.is_none()), "{:?}", stage.record());
+    stage.run(SECOND);
+    assert!(stage.record().epoch > epoch);
+    assert_eq!(stage.masters(), ["cache-0"]);
+    assert!(stage.reasons().contains(&"FalseAlarm"), "{:?}", stage.reasons());
+    assert!(stage.until(9 * SECOND, |stage| stage.condition("FailoverReady").0 == "True"));
+}
+
+/// Its only pod is gone and the next one finds no place.
+#[test]
+fn time_passes_for_a_cluster_without_a_pod_that_can_be_asked() {
+    let mut stage = Stage::settled(1);
+    stage.kill("cache-0");
+    stage.node("cache-0").listed = false;
+    stage.list_pods();
+    stage.run(30 * SECOND);
+    assert_eq!(stage.slice.as_ref().unwrap().ip, None, "its address may be given to another pod");
+    assert_eq!(stage.condition("Available").0, "False");
+}
+
 #[test]
 fn another_successor_is_chosen_when_the_first_one_ends_in_a_presumptive_failover() {
     let mut stage = Stage::settled(3);
