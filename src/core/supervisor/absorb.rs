@@ -47,8 +47,8 @@ impl Supervisor {
             Event::Pods(pods) => self.pods(mono, pods, effects),
             Event::Reported(report) => {
                 // Somebody took the record out of the status: what is there now decides, not our memory.
-                self.wiped |= self.report.recorded && !report.recorded;
-                self.wiped &= !report.recorded;
+                let vanishes = self.report.recorded && !report.recorded;
+                self.wiped = self.wiped.or(vanishes.then_some(mono)).filter(|_| !report.recorded);
                 self.report = report;
                 self.look_for_the_record(mono);
             }
@@ -340,8 +340,8 @@ impl Supervisor {
 
     /// A write under way brings its own answer first.
     fn look_for_the_record(&mut self, now: Mono) {
-        if self.wiped && self.stored.is_some() && self.write.is_none() {
-            self.wiped = false;
+        if self.wiped.is_some() && self.stored.is_some() && self.write.is_none() {
+            self.wiped = None;
             self.read_again(now);
         }
     }

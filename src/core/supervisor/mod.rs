@@ -91,8 +91,8 @@ pub struct Supervisor {
     mode: Mode,
     desired: Option<Desired>,
     report: ControllerReport,
-    /// The record was seen to be gone from the status.
-    wiped: bool,
+    /// When the record was seen to be gone from the status.
+    wiped: Option<Mono>,
     /// The status as the API server has it; `None` when that is not known.
     stored: Option<RedisClusterStatus>,
     /// Needed for the very first write only.
@@ -144,7 +144,7 @@ impl Supervisor {
             mode: Mode::Off,
             desired: None,
             report: ControllerReport::default(),
-            wiped: false,
+            wiped: None,
             stored: None,
             resource_version: String::new(),
             record: Supervision::default(),
