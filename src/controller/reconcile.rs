@@ -124,10 +124,16 @@ impl Pass<'_> {
         let secrets = self.keep(&mut findings, &room.caches.secrets, secrets).await;
         let config = self.keep(&mut findings, &room.caches.config_maps, vec![config_map]).await;
         let services = vec![headless_service, master_service, replicas_service];
-        self.keep(&mut findings, &room.caches.services, services).await;
+        let services = self.keep(&mut findings, &room.caches.services, services).await;
+        let wanted: Vec<String> = budgets.iter().map(ResourceExt::name_any).collect();
         self.keep(&mut findings, &room.caches.budgets, budgets).await;
-        // Pods must not boot from files that are not ours.
-        let bootable = secrets.first().is_some_and(Option::is_some) && config.iter().all(Option::is_some);
+        self.delete_orphans(&mut findings, room.caches.budgets.state(), &wanted).await;
+        // Pods must not boot from files that are not ours. And once there is a master, our slice would add it to whoever
+        // stands behind a Service of its name: no cluster begins while one is somebody else's.
+        let begins = self.live.is_none();
+        let bootable = secrets.first().is_some_and(Option::is_some)
+            && config.iter().all(Option::is_some)
+            && (!begins || services.iter().all(Option::is_some));
         let live = if bootable {
             let sets = self.keep(&mut findings, &room.caches.stateful_sets, vec![stateful_set]).await;
             sets.into_iter().next().flatten()
@@ -140,7 +146,7 @@ impl Pass<'_> {
                 Err(error) => findings.failed.push(error),
             }
         }
-        if let Some(status) = &cluster.status
+        if let Some(status) = cluster.status.as_ref().filter(|_| valid.storage.is_some())
             && let Err(error) = claims::mark(ctx, &room.caches, self.owner(), status).await
         {
             findings.failed.push(error);
@@ -148,27 +154,26 @@ impl Pass<'_> {
         (findings, live)
     }
 
-    /// All objects of one kind: makes them, and deletes others of ours. Returns those that are as wanted, in the same
-    /// order. Each object on its own: one that fails does not stop the others.
+    /// All objects of one kind. Returns those that are as wanted, in the same order. Each object on its own: one that
+    /// fails does not stop the others.
     async fn keep<K: Kind>(
         &self,
         findings: &mut Findings,
         cache: &Store<K>,
         wanted: Vec<K>,
     ) -> Vec<Option<K>> {
-        let names: Vec<String> = wanted.iter().map(ResourceExt::name_any).collect();
         let mut kept = Vec::with_capacity(wanted.len());
-        for (object, name) in wanted.into_iter().zip(&names) {
-            let cached = cache.get(&ObjectRef::new(name).within(&self.key.namespace));
+        for object in wanted {
+            let cached = cache.get(&ObjectRef::new(&object.name_any()).within(&self.key.namespace));
             // On the heap: the future holds the object several times.
             let standing = Box::pin(converge(&self.room.ctx, &self.uid, object, cached.as_deref())).await;
             kept.push(findings.note(standing));
         }
-        self.delete_orphans(findings, cache.state(), &names).await;
         kept
     }
 
-    /// Objects of ours under names that are not used any more.
+    /// Objects of ours under names that are not used any more. Only budgets come and go with the spec; of other kinds there
+    /// can be none but a copy that somebody made.
     async fn delete_orphans<K: Kind>(&self, findings: &mut Findings, cached: Vec<Arc<K>>, wanted: &[String]) {
         let orphans = cached.into_iter().filter(|object| {
             let name = object.meta().name.as_deref().unwrap_or_default();
@@ -262,6 +267,12 @@ impl Pass<'_> {
         }
     }
 
+    /// Claims of this name may be left from an object that had storage.
+    fn has_volumes(&self) -> bool {
+        let spec = self.live.as_ref().and_then(|live| live.spec.as_ref());
+        spec.and_then(|spec| spec.volume_claim_templates.as_ref()).is_some_and(|claims| !claims.is_empty())
+    }
+
     fn hand_over(&self, report: ControllerReport) {
         let Self { room, key, uid, live, .. } = self;
         let (desired, remembered) =
@@ -269,7 +280,7 @@ impl Pass<'_> {
         // Without a valid spec since the start, what runs says what is wanted: failover goes on.
         let desired: Option<Desired> =
             desired.or_else(|| scale::running(live.as_ref()).map(valid::desired_from_running));
-        let data_expected = claims::data_expected(&room.caches, self.owner());
+        let data_expected = self.has_volumes() && claims::data_expected(&room.caches, self.owner());
         let desired = desired.map(|desired| Desired { data_expected, ..desired });
         let passwords = remembered.or_else(|| passwords::cached(&room.caches, key, uid));
         let input = ClusterInput {

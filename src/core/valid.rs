@@ -97,6 +97,10 @@ pub enum Refusal {
     StorageWithoutPersistence,
     #[error("spec.{field} has the key {key:?}, which is the operator's own: use another key")]
     OwnKey { field: &'static str, key: String },
+    #[error(
+        "spec.podTemplate.securityContext has runAsUser without fsGroup, so the servers could not read their files: set fsGroup to a group of that user"
+    )]
+    NoFsGroup,
     #[error("spec.{field} has options that need type {needs}: change the type or remove them")]
     ServiceType { field: &'static str, needs: &'static str },
     #[error("spec.resources.{field} {value:?} is no quantity: write for example {example}")]
@@ -123,6 +127,7 @@ impl Refusal {
             Self::StorageSize(_) => "StorageSizeNotUsable",
             Self::StorageWithoutPersistence => "StorageWithoutPersistence",
             Self::OwnKey { .. } => "KeyNotYours",
+            Self::NoFsGroup => "FsGroupMissing",
             Self::ServiceType { .. } => "ServiceTypeNotFitting",
             Self::Quantity { .. } => "QuantityNotReadable",
             Self::MemoryLimit => "MemoryLimitTooSmall",

@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* Name of everything of the release, the lease included; short enough for "-metrics" behind it. */}}
+{{/* Name of everything of the release but the lease; short enough for "-metrics" behind it. */}}
 {{- define "redis-ha-operator.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride }}
 {{- if .Values.fullnameOverride }}
@@ -65,7 +65,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   verbs: [get, list, watch, patch]
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
-  verbs: [get, list, watch, patch]
+  verbs: [list, watch, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]

@@ -57,7 +57,7 @@ impl Release<'_> {
     async fn leader(&self, not: Option<&str>) -> Result<String> {
         let leases: Api<Lease> = Api::namespaced(self.world.client(), self.namespace);
         wait_for("an operator leads", SETTLE, async || {
-            let lease = leases.get(&format!("{}-redis-ha-operator", self.name)).await?;
+            let lease = leases.get(&self.name).await?;
             let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
             let pod = holder.split('_').next().unwrap_or_default();
             Ok((!pod.is_empty() && Some(pod) != not).then(|| pod.to_owned()))
@@ -165,7 +165,7 @@ async fn install_upgrade_uninstall(world: &World, namespace: &str, shop: &str) -
         ("create", "services", namespace, false),
         ("get", "secrets", namespace, false),
         ("list", "nodes", shop, false),
-        ("get", "leases/one-redis-ha-operator", namespace, true),
+        ("get", "leases/one", namespace, true),
         ("get", "leases/other", namespace, false),
     ] {
         let answer = kubectl(&["auth", "can-i", verb, what, "--namespace", place, &account], "").await;
@@ -212,10 +212,7 @@ async fn the_chart_grants_what_the_manifest_grants_and_only_its_own_lease() -> R
     granted.sort();
     wanted.sort();
     assert_eq!(granted, wanted);
-    assert_eq!(
-        lease.iter().filter(|rule| rule.contains(r#""resourceNames":["r-redis-ha-operator"]"#)).count(),
-        1
-    );
+    assert_eq!(lease.iter().filter(|rule| rule.contains(r#""resourceNames":["r"]"#)).count(), 1);
     Ok(())
 }
 

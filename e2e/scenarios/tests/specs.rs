@@ -337,7 +337,7 @@ fn everything() -> Result<RedisClusterSpec> {
             "topologySpreadConstraints": [
                 {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}],
             "priorityClassName": "system-cluster-critical",
-            "securityContext": {"runAsNonRoot": true, "runAsUser": 1001},
+            "securityContext": {"runAsNonRoot": true, "runAsUser": 1001, "fsGroup": 1001},
             "imagePullSecrets": [{"name": "registry"}],
         },
         "service": {"type": "NodePort", "externalTrafficPolicy": "Local",

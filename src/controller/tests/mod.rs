@@ -152,7 +152,8 @@ async fn foreign_object_is_left_alone_and_told_once() {
         world.put(&core("services", "cache"), foreign.clone());
         let (result, requests) = world.pass().await;
         assert_eq!(result.unwrap(), Action::requeue(Duration::from_secs(60)), "no watch tells when it goes");
-        assert_eq!(writes(&requests).len(), 8, "the others are made: {requests:?}");
+        assert_eq!(writes(&requests).len(), 7, "the others are made: {requests:?}");
+        assert_eq!(world.get(&stateful_set()), None, "what stands behind that Service stays alone there");
         assert_eq!(world.get(&core("services", "cache")).unwrap(), foreign);
         assert_eq!(world.progressing().as_deref(), Some("ForeignObject"));
         assert_eq!(world.input().report.observed_generation, None);
@@ -177,9 +178,10 @@ async fn pods_do_not_boot_from_a_foreign_secret() {
 #[tokio::test]
 async fn a_failing_object_does_not_stop_the_others() {
     let mut world = World::new(&json!({}));
-    world.server.lock().unwrap().broken = Some("PATCH /api/v1/namespaces/shop/services/cache-headless");
+    world.server.lock().unwrap().broken =
+        Some("PATCH /apis/policy/v1/namespaces/shop/poddisruptionbudgets/cache-master");
     let (result, requests) = world.pass().await;
-    assert!(result.unwrap_err().to_string().contains("cannot apply Service cache-headless"));
+    assert!(result.unwrap_err().to_string().contains("cannot apply PodDisruptionBudget cache-master"));
     assert_eq!(writes(&requests).len(), 9, "{requests:?}");
     assert_eq!(world.progressing().as_deref(), Some("ApiCallFailed"));
     assert!(world.input().stateful_set_uid.is_some());
@@ -443,14 +445,19 @@ async fn invalid_spec_after_a_restart_still_supervises_what_runs() {
 #[tokio::test]
 async fn orphan_of_this_cluster_is_deleted_and_others_are_not() {
     let mut world = settled(json!({})).await;
-    let mut orphan = world.get(&core("services", "cache")).unwrap();
+    let budget = |name: &str| format!("/apis/policy/v1/namespaces/shop/poddisruptionbudgets/{name}");
+    let mut orphan = world.get(&budget("cache-master")).unwrap();
     orphan["metadata"]["name"] = json!("cache-old");
-    world.put(&core("services", "cache-old"), orphan.clone());
+    world.put(&budget("cache-old"), orphan.clone());
     orphan["metadata"]["name"] = json!("cache-lookalike");
     orphan["metadata"]["ownerReferences"] = json!([]);
-    world.put(&core("services", "cache-lookalike"), orphan);
+    world.put(&budget("cache-lookalike"), orphan);
+    // A copy that somebody made with everything in it is theirs.
+    let mut copy = world.get(&core("secrets", "cache-auth")).unwrap();
+    copy["metadata"]["name"] = json!("app-auth");
+    world.put(&core("secrets", "app-auth"), copy);
     let (_, requests) = world.pass().await;
-    assert_eq!(requests, [format!("DELETE {}", core("services", "cache-old"))]);
+    assert_eq!(requests, [format!("DELETE {}", budget("cache-old"))]);
 }
 
 #[tokio::test]

@@ -62,7 +62,12 @@ impl Spread {
     pub fn kept(live: &StatefulSet) -> Option<Self> {
         let pods = live.spec.as_ref()?.template.spec.as_ref()?;
         let constraints = pods.topology_spread_constraints.as_ref()?;
-        let ours = constraints.iter().filter(|constraint| constraint.topology_key == NODE_TOPOLOGY);
+        // One of the user's own looks different, or does the same.
+        let ours = constraints.iter().filter(|constraint| {
+            constraint.topology_key == NODE_TOPOLOGY
+                && constraint.max_skew == 1
+                && constraint.node_taints_policy.as_deref() == Some("Honor")
+        });
         ours.into_iter().find_map(|constraint| {
             [Self::DoNotSchedule, Self::ScheduleAnyway]
                 .into_iter()

@@ -217,7 +217,7 @@ fn pods_are_as_the_template_says_and_ours_all_the_same() {
         "nodeSelector": {"pool": "redis"},
         "topologySpreadConstraints": [constraint],
         "priorityClassName": "high",
-        "securityContext": {"runAsNonRoot": true, "runAsUser": 1001},
+        "securityContext": {"runAsNonRoot": true, "runAsUser": 1001, "fsGroup": 1001},
         "imagePullSecrets": [{"name": "registry"}],
     }});
     let template = objects(&spec).stateful_set.spec.unwrap().template;

@@ -15,6 +15,13 @@ pub fn pod_template(template: Option<&PodTemplate>) -> Result<PodTemplate, Refus
         return Err(Refusal::OwnKey { field: "podTemplate.labels", key: key.clone() });
     }
     no_own_key("podTemplate.annotations", &template.annotations)?;
+    // Mounted files belong to root and to this group, and only those may read them.
+    let unreadable = template.security_context.as_ref().is_some_and(|context| {
+        context.run_as_user.is_some_and(|user| user != 0) && context.fs_group.is_none()
+    });
+    if unreadable {
+        return Err(Refusal::NoFsGroup);
+    }
     Ok(template)
 }
 

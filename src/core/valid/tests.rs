@@ -79,6 +79,7 @@ fn what_the_api_server_let_through_is_refused_here() {
         (json!({"podTemplate": {"labels": {"redis-ha.dev/role": "master"}}}), "KeyNotYours"),
         (json!({"podTemplate": {"labels": {"app.kubernetes.io/name": "x"}}}), "KeyNotYours"),
         (json!({"podTemplate": {"annotations": {"redis-ha.dev/config-hash": "x"}}}), "KeyNotYours"),
+        (json!({"podTemplate": {"securityContext": {"runAsUser": 1001}}}), "FsGroupMissing"),
         (json!({"service": {"annotations": {"redis-ha.dev/applied": "x"}}}), "KeyNotYours"),
         (json!({"service": {"loadBalancerClass": "x"}}), "ServiceTypeNotFitting"),
         (json!({"replicasService": {"externalTrafficPolicy": "Local"}}), "ServiceTypeNotFitting"),
