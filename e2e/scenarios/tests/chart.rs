@@ -57,7 +57,7 @@ impl Release<'_> {
     async fn leader(&self, not: Option<&str>) -> Result<String> {
         let leases: Api<Lease> = Api::namespaced(self.world.client(), self.namespace);
         wait_for("an operator leads", SETTLE, async || {
-            let lease = leases.get(&self.name).await?;
+            let lease = leases.get(self.name).await?;
             let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
             let pod = holder.split('_').next().unwrap_or_default();
             Ok((!pod.is_empty() && Some(pod) != not).then(|| pod.to_owned()))
