@@ -72,8 +72,10 @@ fn points(course: Course, effects: &[String]) -> Vec<Point> {
     let mut points = Vec::new();
     for (number, name) in effects.iter().enumerate() {
         let nth = effects.iter().take(number).filter(|other| *other == name).count();
+        // Only a server that is back has clients that can be cut.
+        let away = number % 2 == 0 && name != "CutClients";
         for when in [When::Before, When::After] {
-            points.push(Point { course, name: name.clone(), nth, when, away: number % 2 == 0 });
+            points.push(Point { course, name: name.clone(), nth, when, away });
         }
     }
     points
