@@ -1,14 +1,11 @@
 //! Helm and kubectl as their users run them, and the repository's own chart.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tokio::io::AsyncWriteExt;
-use tokio::process::Command;
+use world::program::run_within;
 
 /// Path of helm, given by whoever built it.
 pub const BINARY: &str = "HELM_BINARY";
@@ -24,12 +21,13 @@ pub async fn helm(args: &[&str]) -> Result<String> {
         format!("{BINARY} must name helm's binary; use `make test`, or {BINARY}=$(e2e/helm/build.sh)")
     })?;
     ensure!(binary.exists(), "{} does not exist: run e2e/helm/build.sh", binary.display());
-    run(binary.as_os_str(), args, "").await
+    let binary = binary.to_str().with_context(|| format!("{BINARY} is no text"))?;
+    run_within(DEADLINE, binary, args, "").await
 }
 
 /// Runs kubectl with these arguments and this input and returns what it printed.
 pub async fn kubectl(args: &[&str], input: &str) -> Result<String> {
-    run(OsStr::new("kubectl"), args, input).await
+    run_within(DEADLINE, "kubectl", args, input).await
 }
 
 /// The objects that the chart renders for a release of this name with these arguments.
@@ -48,34 +46,4 @@ pub fn values_files() -> Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
-}
-
-async fn run(program: &OsStr, args: &[&str], input: &str) -> Result<String> {
-    let name = format!("{} {}", Path::new(program).display(), args.join(" "));
-    let ran = tokio::time::timeout(DEADLINE, output(program, args, input)).await;
-    let output = ran.with_context(|| format!("{name}: no end within {DEADLINE:?}"))?;
-    let output = output.with_context(|| format!("run {name}"))?;
-    if !output.status.success() {
-        bail!("{name}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
-    }
-    String::from_utf8(output.stdout).with_context(|| format!("read what {name} printed"))
-}
-
-async fn output(program: &OsStr, args: &[&str], input: &str) -> std::io::Result<Output> {
-    let mut child = Command::new(program)
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()?;
-    let stdin = child.stdin.take();
-    let feed = async move {
-        if let Some(mut stdin) = stdin {
-            // A program that ends early closes the pipe; its exit code tells more.
-            let _ = stdin.write_all(input.as_bytes()).await;
-        }
-    };
-    let (output, ()) = tokio::join!(child.wait_with_output(), feed);
-    output
 }

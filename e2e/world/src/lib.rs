@@ -10,6 +10,6 @@ pub mod inside;
 #[doc(hidden)]
 pub mod node;
 pub mod paths;
-mod program;
+pub mod program;
 
 pub use api::*;

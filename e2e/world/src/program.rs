@@ -13,6 +13,16 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Runs `program` with `args`, feeds it `input`, returns what it printed.
 pub async fn run<S: AsRef<OsStr>>(program: &str, args: &[S], input: &str) -> Result<String> {
+    run_within(DEADLINE, program, args, input).await
+}
+
+/// As [`run`], with another deadline.
+pub async fn run_within<S: AsRef<OsStr>>(
+    deadline: Duration,
+    program: &str,
+    args: &[S],
+    input: &str,
+) -> Result<String> {
     let mut child = Command::new(program)
         .args(args)
         .stdin(Stdio::piped())
@@ -28,9 +38,9 @@ pub async fn run<S: AsRef<OsStr>>(program: &str, args: &[S], input: &str) -> Res
         drop(stdin);
         child.wait_with_output().await
     };
-    let output = tokio::time::timeout(DEADLINE, talk)
+    let output = tokio::time::timeout(deadline, talk)
         .await
-        .with_context(|| format!("{program} did not end in {DEADLINE:?}"))?
+        .with_context(|| format!("{program} did not end in {deadline:?}"))?
         .with_context(|| format!("wait for {program}"))?;
     if !output.status.success() {
         bail!(
