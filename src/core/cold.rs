@@ -108,7 +108,7 @@ pub fn adopt(situation: &Situation<'_>) -> Option<Cold> {
     match masters.as_slice() {
         [] if complete => adopt_data(&readings),
         // It serves already, so nobody else does.
-        [(master, _)] if complete || feeds(master, &readings) => adopt_master(&readings, master),
+        [(master, info)] if complete || feeds(master, &readings) => adopt_master(&readings, master, info),
         [] | [_] => Some(Cold::Wait(missing(situation, &readings))),
         _ => Some(Cold::Refuse(format!(
             "no master is on record, and more than one pod says that it is one: {}; delete the pods of all but the right \
@@ -118,14 +118,13 @@ pub fn adopt(situation: &Situation<'_>) -> Option<Cold> {
     }
 }
 
-fn adopt_master(readings: &[Reading<'_>], master: &Member) -> Option<Cold> {
-    let empty = readings.iter().any(|(member, info)| member.pod.uid == master.pod.uid && info.keys == 0);
+fn adopt_master(readings: &[Reading<'_>], master: &Member, master_info: &Info) -> Option<Cold> {
     let others: Vec<&Member> = readings
         .iter()
         .filter(|(member, info)| member.pod.uid != master.pod.uid && info.keys > 0 && !info.link_up)
         .map(|(member, _)| *member)
         .collect();
-    if empty && !others.is_empty() {
+    if master_info.keys == 0 && !others.is_empty() {
         return Some(Cold::Refuse(format!(
             "no master is on record; {} says that it is one, but is empty, while {} hold data; delete its pod, and the \
              data is taken up",

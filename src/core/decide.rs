@@ -413,15 +413,8 @@ fn has_lasted(situation: &Situation<'_>, time: Duration) -> bool {
 
 fn begin(from: Option<ProcessRef>, start: Start) -> Decision {
     let Start { to, reason, why, overwrites } = start;
-    let draft = Draft {
-        kind: PlanKind::Recover,
-        reason,
-        from,
-        to: Some(to),
-        offset: None,
-        overwrites,
-        why: Some(why),
-    };
+    let draft =
+        Draft { to: Some(to), overwrites, why: Some(why), ..Draft::new(PlanKind::Recover, reason, from) };
     Decision::Open(Box::new(draft), Death::Definitive(reason))
 }
 
@@ -454,13 +447,9 @@ fn dead_master(situation: &Situation<'_>) -> Option<Decision> {
     let (from, death) = death(situation)?;
     let chosen = final_choice(situation, &from, &death);
     let draft = Draft {
-        kind: PlanKind::Failover,
-        reason: death.reason(),
         to: chosen.and_then(|best| best.member.process()),
         offset: chosen.map(|best| best.offset),
-        from: Some(from),
-        overwrites: Vec::new(),
-        why: None,
+        ..Draft::new(PlanKind::Failover, death.reason(), Some(from))
     };
     Some(Decision::Open(Box::new(draft), death))
 }
@@ -507,7 +496,7 @@ fn first_ordinal(readings: &[(&Member, &Info)]) -> Option<ProcessRef> {
 }
 
 fn open(kind: PlanKind, reason: &'static str, from: Option<ProcessRef>, to: Option<ProcessRef>) -> Decision {
-    let draft = Draft { kind, reason, from, to, offset: None, overwrites: Vec::new(), why: None };
+    let draft = Draft { to, ..Draft::new(kind, reason, from) };
     Decision::Open(Box::new(draft), Death::Definitive(reason))
 }
 

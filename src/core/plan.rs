@@ -31,6 +31,13 @@ pub struct Draft {
     pub why: Option<String>,
 }
 
+impl Draft {
+    /// A change whose successor is still to be chosen.
+    pub fn new(kind: PlanKind, reason: &'static str, from: Option<ProcessRef>) -> Self {
+        Self { kind, reason, from, to: None, offset: None, overwrites: Vec::new(), why: None }
+    }
+}
+
 /// Who writes, and the epoch to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Author<'a> {

@@ -10,8 +10,8 @@ use super::members::{Class, Member};
 use super::situation::Situation;
 use crate::api::status::PlanStep;
 
-/// In sync for this long, which is three good reads, a replica joins.
-const JOIN_AFTER: Mono = Mono::from_secs(1);
+/// In sync for this long, which is three good reads, a replica counts as one, for readers and in its label.
+pub const JOIN_AFTER: Mono = Mono::from_secs(1);
 
 /// A replica that only does not answer leaves after this.
 const SILENCE: Mono = Mono::from_secs(1);

@@ -13,15 +13,7 @@ fn process(name: &str) -> ProcessRef {
 }
 
 fn failover() -> Draft {
-    Draft {
-        kind: PlanKind::Failover,
-        reason: "Test",
-        from: Some(process("a")),
-        to: None,
-        offset: None,
-        overwrites: Vec::new(),
-        why: None,
-    }
+    Draft::new(PlanKind::Failover, "Test", Some(process("a")))
 }
 
 fn opened() -> Supervision {

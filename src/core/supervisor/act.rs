@@ -14,7 +14,7 @@ use crate::core::health::{Death, Health, judge};
 use crate::core::held::Held;
 use crate::core::members::Outstanding;
 use crate::core::plan::{self, Author};
-use crate::core::reads;
+use crate::core::reads::{self, JOIN_AFTER};
 use crate::core::route::{self, Wanted};
 use crate::core::story::Story;
 
@@ -24,10 +24,7 @@ const LABEL_PAUSE: Mono = Mono::from_secs(2);
 /// Pause before a pod is read live again.
 const CONFIRM_PAUSE: Mono = Mono::from_secs(1);
 
-/// A pod is called a replica after it was in sync for this long.
-const JOIN_AFTER: Mono = Mono::from_secs(1);
-
-/// And no longer after it was out of sync for this long.
+/// A pod is called a replica no longer after it was out of sync for this long.
 const LEAVE_AFTER: Mono = Mono::from_secs(1);
 
 impl Supervisor {
