@@ -60,6 +60,13 @@ pub struct RedisClusterSpec {
     #[x_kube(validation = Rule::new("!self.matches('[[:space:]]')").message("spec.image must not contain spaces: write registry/name:tag or leave it empty"))]
     pub image: Option<String>,
 
+    /// What is chosen where safety of the data and being writable exclude each other: `Cache` (write quorum 0, replaced
+    /// soon, no waiting for an old master's end), `Balanced` (write quorum 1, given up when no replica is left) or
+    /// `Durable` (write quorum 1, never given up; what may lose data waits for a person). The fields of `failover`
+    /// override it.
+    #[serde(default)]
+    pub profile: Profile,
+
     /// True: the operator leaves all objects as they are, whatever the spec says. Failover goes on.
     #[serde(default)]
     pub paused: bool,
@@ -111,6 +118,7 @@ impl Default for RedisClusterSpec {
         Self {
             replicas: default_replicas(),
             image: None,
+            profile: Profile::default(),
             paused: false,
             storage: None,
             persistence: None,
@@ -151,6 +159,18 @@ pub struct Auth {
     pub secret_name: Option<String>,
 }
 
+/// What is chosen where safety of the data and being writable exclude each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Profile {
+    /// Being writable: no write quorum, no waiting for an old master's end.
+    Cache,
+    /// A write quorum of one replica, relaxed when no replica is left.
+    #[default]
+    Balanced,
+    /// The data: the write quorum is never relaxed, and nothing that may lose data is done without a person.
+    Durable,
+}
+
 /// When and how the operator replaces a dead master.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -166,6 +186,17 @@ pub struct Failover {
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("self.matches('^([0-9]+([.][0-9]+)?(ms|s|m))+$') && duration(self) >= duration('1s') && duration(self) <= duration('5m')").message("spec.failover.unreachableAfter must be a duration from 1s to 5m, for example 3s"))]
     pub unreachable_after: Option<String>,
+    /// How long a master that accepts connections may answer nothing before it counts as dead; `300ms` to `5m`. Without
+    /// it `6s` (profile `Cache`: `2s`): a script that runs for 5 s makes a server silent, and then it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = Rule::new("self.matches('^([0-9]+([.][0-9]+)?(ms|s|m))+$') && duration(self) >= duration('300ms') && duration(self) <= duration('5m')").message("spec.failover.hungAfter must be a duration from 300ms to 5m, for example 6s"))]
+    pub hung_after: Option<String>,
+    /// A replica that is known to lack more bytes of the old master's stream than this does not become the master, for
+    /// example `1Mi`; without it any may. What the old master wrote in its last tenth of a second is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("isQuantity(string(self)) && !quantity(string(self)).isLessThan(quantity('0'))").message("spec.failover.maxLostBytes must be a number of bytes, for example 1Mi"))]
+    pub max_lost_bytes: Option<Quantity>,
 }
 
 /// Whether the operator acts by itself.

@@ -171,6 +171,8 @@ pub enum PlanKind {
     Bootstrap,
     /// The master died; the best replica replaces it.
     Failover,
+    /// The master is well, and another pod takes its place without losing a write.
+    Switchover,
     /// No replica in sync is left: a pod is promoted with the data that it brought with it.
     Recover,
 }

@@ -235,7 +235,7 @@ fn has_ended(situation: &Situation<'_>, to: &ProcessRef, member: Option<&Member>
 /// The recorded successor is proven ended.
 fn ended(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advance {
     match plan.kind {
-        PlanKind::Failover => {
+        PlanKind::Failover | PlanKind::Switchover => {
             Advance::record(plan::choose_again(situation.record, author), Recorded::ChooseAgain)
         }
         // Nothing was cut or chosen from: look at the whole again.

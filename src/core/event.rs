@@ -153,6 +153,12 @@ pub enum Effect {
     RouteReads { ticket: Ticket, endpoints: Vec<Endpoint>, epoch: u64 },
     /// Set or remove the pod's role label (for people and budgets; never read by a decision).
     Label { pod: String, uid: String, role: Option<&'static str> },
+    /// Delete the pod with this uid, so that Kubernetes makes another one.
+    DeletePod { pod: String, uid: String },
+    /// Remove the switchover annotation, if it still has this value.
+    ClearSwitchover { value: String },
+    /// Let another operator lead: this one does not reach what it needs.
+    YieldLease,
     /// Tell people: Event and log line.
     Tell(Notice),
     /// Count something.
@@ -186,7 +192,17 @@ pub enum RoleCommand {
     /// Make a master a fenced replica of nobody and cut its clients.
     /// `MULTI; ACL SETUSER repl off; REPLICAOF placeholder; CLIENT KILL TYPE normal SKIPME yes; CLIENT KILL TYPE pubsub; INFO; EXEC`
     Demote,
-    /// `MULTI; CONFIG SET min-replicas-to-write W; REPLICAOF NO ONE; INFO; EXEC`; the replication user stays off.
+    /// Hold back the clients' writes for a short time, so that a replica catches up.
+    /// `MULTI; CLIENT PAUSE ms WRITE; INFO; EXEC`
+    Pause { millis: u64 },
+    /// `MULTI; CLIENT UNPAUSE; INFO; EXEC`
+    Unpause,
+    /// Make a master a fenced replica of nobody, and read its final position. Its clients stay connected: what they hold
+    /// back is refused when the pause ends.
+    /// `MULTI; ACL SETUSER repl off; REPLICAOF placeholder; INFO; EXEC`
+    StepDown,
+    /// `MULTI; CONFIG SET min-replicas-to-write W; REPLICAOF NO ONE; CLIENT UNPAUSE; INFO; EXEC`; the replication user
+    /// stays off.
     Promote { write_quorum: u32 },
     /// Let replicas sync from this master: `ACL SETUSER repl on`, after its id is on record.
     Serve,
@@ -198,6 +214,8 @@ pub enum RoleCommand {
     /// Cut everybody but us: clients that were led here by a route that has moved since.
     /// `MULTI; CLIENT KILL TYPE normal SKIPME yes; CLIENT KILL TYPE pubsub; INFO; EXEC`
     CutClients,
+    /// End a script that keeps the server busy and has not written yet. Not a transaction: a busy server takes none.
+    KillScript,
 }
 
 /// A sentence for people, with its machine reason.

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 
+pub use crate::api::spec::Profile;
+
 /// A moment on a clock that counts suspension (`CLOCK_BOOTTIME`), since an arbitrary start.
 pub type Mono = Duration;
 
@@ -35,10 +37,23 @@ pub struct PodFact {
     /// Absent until the pod's sandbox has an address.
     pub ip: Option<IpAddr>,
     pub node: Option<String>,
+    /// What is known of that node.
+    pub node_state: NodeState,
     /// It has a deletion timestamp.
     pub terminating: bool,
     /// Value of the role label, as seen.
     pub role_label: Option<String>,
+}
+
+/// What Kubernetes says of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeState {
+    #[default]
+    Fit,
+    /// Cordoned, or tainted so that pods leave it: what runs there will be moved.
+    Leaving,
+    /// Deleted, not ready, or declared out of service: what ran there may have ended.
+    Lost,
 }
 
 /// Role in Redis' own words.
@@ -93,6 +108,10 @@ pub struct Info {
     pub loading: bool,
     /// Sum of `keys=` over all databases.
     pub keys: u64,
+    /// `rdb_last_bgsave_status` or `aof_last_write_status` is not `ok`: it may refuse writes with MISCONF.
+    pub cannot_save: bool,
+    /// `master_failover_state` is not `no-failover`: somebody sent FAILOVER.
+    pub failover_running: bool,
     /// `min_slaves_good_slaves` of a master with a write quorum.
     pub good_replicas: Option<u32>,
 }
@@ -116,13 +135,22 @@ pub struct Desired {
     pub replicas: u32,
     /// Write quorum when enough replicas are in sync (0 for a single pod).
     pub write_quorum: u32,
+    pub profile: Profile,
     /// How long a master must be refused or unroutable before that may mean death.
     pub unreachable_after: Duration,
+    /// How long a master must accept connections and answer nothing before that may mean death.
+    pub hung_after: Duration,
+    /// A successor that is known to lack more bytes of the stream than this is refused.
+    pub max_lost_bytes: Option<u64>,
     /// `false`: decide and say, never act.
     pub automatic: bool,
     /// The volumes say that there was data: one is marked so, or is older than the `RedisCluster`. For the day when
     /// there is no record: then this is no first start.
     pub data_expected: bool,
+    /// Value of the switchover annotation: name of a pod, or `any`.
+    pub switchover: Option<String>,
+    /// Value of the acknowledgement annotation: the epoch up to which a person has seen what happened.
+    pub acknowledged: Option<u64>,
 }
 
 /// The controller's part of the status, handed over to the supervisor's task.

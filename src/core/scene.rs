@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::facts::{AttachedReplica, Desired, Info, Mono, PLACEHOLDER_HOST, PodFact, REDIS_PORT, Role};
+use super::facts::{AttachedReplica, Desired, Info, Mono, NodeState, PLACEHOLDER_HOST, PodFact, REDIS_PORT, Role};
 use super::members::{Link, Member, Members, Outstanding, Sample};
 use super::situation::Situation;
 use crate::api::status::{Lineage, ProcessRef, Supervision, WriteQuorum};
@@ -148,6 +148,7 @@ fn member(ordinal: u32, replicas: u32) -> Member {
         ordinal,
         ip: Some(ip(ordinal)),
         node: Some(format!("node-{ordinal}")),
+        node_state: NodeState::Fit,
         terminating: false,
         role_label: None,
     });
@@ -180,6 +181,8 @@ fn fenced(ordinal: u32, keys: u64) -> Info {
         attached: Vec::new(),
         loading: false,
         keys,
+        cannot_save: false,
+        failover_running: false,
         good_replicas: None,
     }
 }

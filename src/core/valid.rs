@@ -11,7 +11,7 @@ use kube::Resource;
 use crate::api::pod_template::PodTemplate;
 use crate::api::quantity::Quantity;
 use crate::api::service::ServiceOptions;
-use crate::api::spec::{FailoverMode, Persistence, ResourceList};
+use crate::api::spec::{FailoverMode, Persistence, Profile, ResourceList};
 use crate::api::{RedisCluster, names};
 use crate::core::facts::Desired;
 pub use storage::ValidStorage;
@@ -22,6 +22,10 @@ pub const BACKLOG_BYTES: u64 = 64 << 20;
 const MIN_MEMORY_LIMIT: u64 = 160 << 20;
 /// Without a word from a master for this long, it counts as dead (unless `unreachableAfter` says otherwise).
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(3);
+/// As long it may accept connections and answer nothing: over Redis' own 5 s, after which it says that a script runs.
+const HUNG_AFTER: Duration = Duration::from_secs(6);
+/// The same in the profile Cache.
+const CACHE_HUNG_AFTER: Duration = Duration::from_secs(2);
 
 /// A cluster whose spec makes sense. Made by [`validate`] alone.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +44,11 @@ pub struct ValidCluster {
     pub storage: Option<ValidStorage>,
     pub persistence: Persistence,
     pub auth: AuthSource,
+    pub profile: Profile,
     pub unreachable_after: Duration,
+    pub hung_after: Duration,
+    /// A successor that is known to lack more bytes of the stream is refused.
+    pub max_lost_bytes: Option<u64>,
     /// The operator replaces a dead master by itself.
     pub automatic: bool,
     /// Requests and limits, in the API server's own spelling.
@@ -89,6 +97,10 @@ pub enum Refusal {
     Image(String),
     #[error("spec.failover.unreachableAfter {0:?} is no duration from 1s to 5m: write for example 3s")]
     UnreachableAfter(String),
+    #[error("spec.failover.hungAfter {0:?} is no duration from 300ms to 5m: write for example 6s")]
+    HungAfter(String),
+    #[error("spec.failover.maxLostBytes {0:?} is no number of bytes: write for example 1Mi")]
+    MaxLostBytes(String),
     #[error("spec.auth.secretName {0:?} cannot be used: name a Secret of yours, or leave auth out")]
     SecretName(String),
     #[error("spec.storage.size {0:?} is no size of a volume: write for example 10Gi")]
@@ -123,6 +135,8 @@ impl Refusal {
             Self::NoImage => "NoImage",
             Self::Image(_) => "ImageNotUsable",
             Self::UnreachableAfter(_) => "UnreachableAfterOutOfRange",
+            Self::HungAfter(_) => "HungAfterOutOfRange",
+            Self::MaxLostBytes(_) => "MaxLostBytesNotReadable",
             Self::SecretName(_) => "SecretNameNotUsable",
             Self::StorageSize(_) => "StorageSizeNotUsable",
             Self::StorageWithoutPersistence => "StorageWithoutPersistence",
@@ -146,6 +160,7 @@ pub fn validate(cluster: &RedisCluster, default_image: &str) -> Result<ValidClus
     }
     let none = ResourceList::default();
     let resources = spec.resources.as_ref();
+    let failover = spec.failover.as_ref();
     let requests = resources.and_then(|resources| resources.requests.as_ref()).unwrap_or(&none);
     let limits = resources.and_then(|resources| resources.limits.as_ref()).unwrap_or(&none);
     check_request("cpu", requests.cpu.as_ref(), limits.cpu.as_ref())?;
@@ -160,10 +175,11 @@ pub fn validate(cluster: &RedisCluster, default_image: &str) -> Result<ValidClus
         storage: spec.storage.as_ref().map(storage::storage).transpose()?,
         persistence: storage::persistence(spec)?,
         auth: auth(spec.auth.as_ref().and_then(|auth| auth.secret_name.as_deref()), &name)?,
-        unreachable_after: unreachable_after(
-            spec.failover.as_ref().and_then(|failover| failover.unreachable_after.as_deref()),
-        )?,
-        automatic: spec.failover.as_ref().is_none_or(|failover| failover.mode == FailoverMode::Automatic),
+        profile: spec.profile,
+        unreachable_after: unreachable_after(failover.and_then(|it| it.unreachable_after.as_deref()))?,
+        hung_after: hung_after(spec.profile, failover.and_then(|it| it.hung_after.as_deref()))?,
+        max_lost_bytes: max_lost_bytes(failover.and_then(|it| it.max_lost_bytes.as_ref()))?,
+        automatic: failover.is_none_or(|failover| failover.mode == FailoverMode::Automatic),
         requests: Amounts {
             cpu: amount("requests.cpu", "500m", requests.cpu.as_ref())?,
             memory: amount("requests.memory", "1Gi", requests.memory.as_ref())?,
@@ -189,10 +205,15 @@ impl ValidCluster {
     pub fn desired(&self, replicas: u32) -> Desired {
         Desired {
             replicas,
-            write_quorum: write_quorum(replicas),
+            write_quorum: write_quorum(self.profile, replicas),
+            profile: self.profile,
             unreachable_after: self.unreachable_after,
+            hung_after: self.hung_after,
+            max_lost_bytes: self.max_lost_bytes,
             automatic: self.automatic,
             data_expected: false,
+            switchover: None,
+            acknowledged: None,
         }
     }
 
@@ -213,16 +234,37 @@ impl ValidCluster {
 pub fn desired_from_running(replicas: u32) -> Desired {
     Desired {
         replicas,
-        write_quorum: write_quorum(replicas),
+        write_quorum: write_quorum(Profile::Balanced, replicas),
+        profile: Profile::Balanced,
         unreachable_after: UNREACHABLE_AFTER,
+        hung_after: HUNG_AFTER,
+        max_lost_bytes: None,
         automatic: true,
         data_expected: false,
+        switchover: None,
+        acknowledged: None,
     }
 }
 
-/// With a replica, a write needs one in sync: a master that nobody follows must not go on alone.
-fn write_quorum(replicas: u32) -> u32 {
-    u32::from(replicas > 1)
+/// With a replica, a write needs one in sync: a master that nobody follows must not go on alone. A cache may.
+fn write_quorum(profile: Profile, replicas: u32) -> u32 {
+    u32::from(replicas > 1 && profile != Profile::Cache)
+}
+
+/// A cache is replaced sooner; elsewhere a long script (busy after 5 s) is not yet a reason.
+fn hung_after(profile: Profile, text: Option<&str>) -> Result<Duration, Refusal> {
+    match (text, profile) {
+        (None, Profile::Cache) => Ok(CACHE_HUNG_AFTER),
+        (None, Profile::Balanced | Profile::Durable) => Ok(HUNG_AFTER),
+        (Some(text), _) => parse_duration(text)
+            .filter(|after| (Duration::from_millis(300)..=Duration::from_secs(300)).contains(after))
+            .ok_or_else(|| Refusal::HungAfter(text.to_owned())),
+    }
+}
+
+fn max_lost_bytes(quantity: Option<&Quantity>) -> Result<Option<u64>, Refusal> {
+    let Some(quantity) = quantity else { return Ok(None) };
+    quantity.units().map(Some).ok_or_else(|| Refusal::MaxLostBytes(quantity.0.clone()))
 }
 
 fn replicas(replicas: i32) -> Result<u32, Refusal> {

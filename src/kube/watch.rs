@@ -21,7 +21,7 @@ use super::answer::chain;
 use super::index::{Entry, Index};
 use super::route::{MANAGED_BY_LABEL, watched_route};
 use crate::api::names::{CLUSTER_LABEL, MANAGER, ROLE_LABEL, replicas_service};
-use crate::core::facts::{PodFact, ReadsFact};
+use crate::core::facts::{NodeState, PodFact, ReadsFact};
 use crate::supervisor::{ClusterKey, OwnedPod, WatchedReads, WatchedRoute};
 
 /// A watch that says nothing for this long is renewed: a connection that was cut silently is noticed then.
@@ -172,6 +172,7 @@ impl SlimPod {
             ordinal,
             ip: status.pod_ip.and_then(|ip| ip.parse().ok()),
             node: spec.node_name,
+            node_state: NodeState::Fit,
             terminating: metadata.deletion_timestamp.is_some(),
             role_label: labels.remove(ROLE_LABEL),
         };

@@ -37,7 +37,8 @@ fn of_a_pod_only_the_facts_stay() {
                 ordinal: 12,
                 ip: Some("fd00::9".parse().unwrap()),
                 node: Some("node-3".into()),
-                terminating: false,
+                node_state: NodeState::Fit,
+            terminating: false,
                 role_label: Some("replica".into()),
             },
         }

@@ -43,6 +43,15 @@ pub(super) async fn carry_out(
             Err(error) => return CommandOutcome::Lost(error.to_string()),
         }
     }
+    if *command == RoleCommand::KillScript {
+        let mut kill = cmd("SCRIPT");
+        return match connection.send_packed_command(kill.arg("KILL")).await.map(|reply| refusal(&reply)) {
+            Ok(Some(refusal)) => CommandOutcome::Refused(refusal),
+            // It ends at its next look around: only what is read afterwards tells.
+            Ok(None) => CommandOutcome::Lost("the script was told to end".to_owned()),
+            Err(error) => CommandOutcome::Lost(error.to_string()),
+        };
+    }
     let Transaction { pipeline, decisive } = transaction(command, replication_user, sections);
     // All replies raw, MULTI and EXEC included: the typed queries hide every reply when one is an error.
     match connection.send_packed_commands(&pipeline, 0, pipeline.len()).await {
@@ -71,8 +80,11 @@ fn transaction(command: &RoleCommand, replication_user: &str, sections: Sections
             let [normal, pubsub] = cut_clients();
             (vec![acl("off"), nowhere(), normal, pubsub], 1)
         }
+        RoleCommand::Pause { millis } => (vec![client(&["PAUSE", &millis.to_string(), "WRITE"])], 0),
+        RoleCommand::Unpause => (vec![client(&["UNPAUSE"])], 0),
+        RoleCommand::StepDown => (vec![acl("off"), nowhere()], 1),
         RoleCommand::Promote { write_quorum: quorum } => {
-            (vec![write_quorum(*quorum), replica_of("NO", "ONE")], 1)
+            (vec![write_quorum(*quorum), replica_of("NO", "ONE"), client(&["UNPAUSE"])], 1)
         }
         RoleCommand::Serve => (vec![acl("on")], 0),
         RoleCommand::Follow { ip, port, cut_clients: cut } => {
@@ -90,6 +102,7 @@ fn transaction(command: &RoleCommand, replication_user: &str, sections: Sections
         }
         RoleCommand::SetWriteQuorum(quorum) => (vec![write_quorum(*quorum)], 0),
         RoleCommand::CutClients => (cut_clients().into(), 0),
+        RoleCommand::KillScript => (Vec::new(), 0), // sent alone: see above
     };
     let mut pipeline = Pipeline::with_capacity(commands.len() + 3);
     pipeline.cmd("MULTI");

@@ -68,6 +68,8 @@ pub fn parse(text: &str) -> Result<Info, Unreadable> {
         attached: Vec::new(),
         loading: false,
         keys: 0,
+        cannot_save: false,
+        failover_running: false,
         good_replicas: None,
     };
     let mut role = None;
@@ -89,6 +91,8 @@ pub fn parse(text: &str) -> Result<Info, Unreadable> {
             "master_repl_offset" => info.master_offset = value.parse().unwrap_or(0),
             "slave_repl_offset" => info.replica_offset = value.parse().ok(),
             "loading" => info.loading = value == "1",
+            "rdb_last_bgsave_status" | "aof_last_write_status" => info.cannot_save |= value != "ok",
+            "master_failover_state" => info.failover_running = value != "no-failover",
             "min_slaves_good_slaves" => info.good_replicas = value.parse().ok(),
             _ if numbered(field, "slave") => info.attached.extend(attached(value)),
             _ if numbered(field, "db") => info.keys = info.keys.saturating_add(keys(value)),

@@ -270,6 +270,7 @@ impl Table {
 fn kind_label(kind: PlanKind) -> &'static str {
     match kind {
         PlanKind::Bootstrap => "bootstrap",
+        PlanKind::Switchover => "switchover",
         PlanKind::Failover => "failover",
         PlanKind::Recover => "recover",
     }

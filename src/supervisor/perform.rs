@@ -343,5 +343,9 @@ fn command_name(command: &RoleCommand) -> &'static str {
         RoleCommand::Follow { .. } => "Follow",
         RoleCommand::SetWriteQuorum(_) => "SetWriteQuorum",
         RoleCommand::CutClients => "CutClients",
+        RoleCommand::Pause { .. } => "Pause",
+        RoleCommand::Unpause => "Unpause",
+        RoleCommand::StepDown => "StepDown",
+        RoleCommand::KillScript => "KillScript",
     }
 }

@@ -14,7 +14,7 @@ use super::task::Machine;
 use super::{ClusterInput, ClusterKey, OwnedPod, Supervisors, clock};
 use crate::api::RedisClusterStatus;
 use crate::core::event::{Effect, Endpoint, Event, Expect, Measure, Notice, Stored, WriteOutcome};
-use crate::core::facts::{ControllerReport, Mono, Now, PodFact, REDIS_PORT};
+use crate::core::facts::{ControllerReport, Mono, NodeState, Now, PodFact, REDIS_PORT};
 use crate::redis::server::{Server, credentials};
 use crate::supervisor::crash_points::CrashPoints;
 
@@ -273,6 +273,7 @@ pub fn pod(ordinal: u32, owner: &str) -> OwnedPod {
             ordinal,
             ip: None,
             node: None,
+            node_state: NodeState::Fit,
             terminating: false,
             role_label: None,
         },

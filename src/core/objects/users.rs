@@ -15,7 +15,7 @@ pub const USERS_FILE: &str = "users.conf";
 
 /// What the supervisor does, and no more. SHUTDOWN and FAILOVER are nothing it uses.
 const OPERATOR: &str = "-@all +auth +hello +ping +info +replicaof +multi +exec +discard +config|get +config|set \
-    +client|setname +client|id +client|list +client|kill +client|pause +client|unpause +acl|setuser +acl|whoami";
+    +client|setname +client|id +client|list +client|kill +client|pause +client|unpause +acl|setuser +acl|whoami +script|kill";
 
 const REPLICATION: &str = "-@all +ping +psync +replconf";
 

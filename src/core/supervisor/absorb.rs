@@ -285,6 +285,10 @@ impl Supervisor {
                     | RoleCommand::Demote
                     | RoleCommand::Promote { .. }
                     | RoleCommand::CutClients
+                    | RoleCommand::Pause { .. }
+                    | RoleCommand::Unpause
+                    | RoleCommand::StepDown
+                    | RoleCommand::KillScript
                     | RoleCommand::SetWriteQuorum(_) => {}
                 }
                 // Replies come in order: this INFO is newer than any answer that is already here.

@@ -99,6 +99,10 @@ impl Supervisor {
                         let message = format!("{to} becomes the master: {why}");
                         self.tell(true, "RecoveryStarted", message, effects);
                     }
+                    Some(PlanKind::Switchover) => {
+                        let message = format!("{to} takes the place of the master {from} ({reason})");
+                        self.tell(false, "SwitchoverStarted", message, effects);
+                    }
                     Some(PlanKind::Failover) | None => {
                         let certainty = if *definitive { "certainly" } else { "presumably" };
                         let message =
@@ -183,6 +187,7 @@ impl Supervisor {
         }
         let reason = match last.kind {
             PlanKind::Bootstrap => "BootstrapCompleted",
+            PlanKind::Switchover => "SwitchoverCompleted",
             PlanKind::Failover => "FailoverCompleted",
             PlanKind::Recover => "RecoveryCompleted",
         };
@@ -224,7 +229,11 @@ impl Supervisor {
             RoleCommand::Detach
             | RoleCommand::Serve
             | RoleCommand::SetWriteQuorum(_)
-            | RoleCommand::CutClients => {}
+            | RoleCommand::CutClients
+            | RoleCommand::Pause { .. }
+            | RoleCommand::Unpause
+            | RoleCommand::StepDown
+            | RoleCommand::KillScript => {}
         }
     }
 

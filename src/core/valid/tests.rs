@@ -30,9 +30,14 @@ fn empty_spec_is_three_pods_with_the_default_image() {
         Desired {
             replicas: 3,
             write_quorum: 1,
+            profile: Profile::Balanced,
             unreachable_after: Duration::from_secs(3),
+            hung_after: Duration::from_secs(6),
+            max_lost_bytes: None,
             automatic: true,
             data_expected: false,
+            switchover: None,
+            acknowledged: None,
         }
     );
 }

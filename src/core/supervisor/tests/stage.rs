@@ -12,7 +12,9 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::api::status::{RedisClusterStatus, Supervision};
 use crate::core::event::{Effect, Event, Expect, Notice, RoleCommand};
-use crate::core::facts::{Desired, LinkId, Mono, Now, PLACEHOLDER_HOST, PodFact, ReadsFact, Role, RouteFact};
+use crate::core::facts::{
+    Desired, LinkId, Mono, NodeState, Now, PLACEHOLDER_HOST, PodFact, ReadsFact, Role, RouteFact,
+};
 use crate::core::supervisor::Supervisor;
 
 mod answers;
@@ -461,7 +463,8 @@ fn pod_fact(node: &Node) -> PodFact {
         ordinal: node.name.chars().last().unwrap().to_digit(10).unwrap(),
         ip: Some(node.ip),
         node: Some("node".to_owned()),
-        terminating: false,
+        node_state: NodeState::Fit,
+            terminating: false,
         role_label: node.label.clone(),
     }
 }
