@@ -174,6 +174,9 @@ impl Performer {
                     }
                 });
             }
+            Effect::DeletePod { .. } | Effect::ClearSwitchover { .. } | Effect::YieldLease => {
+                tracing::error!(cluster = %self.name, ?effect, "not carried out yet");
+            }
             Effect::Tell(notice) => self.tell(notice),
             Effect::Measure(measure) => self.cluster.measure(&measure),
         }
