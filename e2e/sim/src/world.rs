@@ -76,6 +76,8 @@ pub struct World {
     pub now: Time,
     /// Quiet time that was jumped over.
     pub skipped: Time,
+    /// The part of it that the operators' clocks show: they were suspended, as it looks to them.
+    pub jumped: Time,
     pub rng: Rng,
     pub queue: Queue<Ev>,
     pub net: Net,
@@ -120,6 +122,7 @@ impl World {
         let mut world = Self {
             now: 0,
             skipped: 0,
+            jumped: 0,
             rng: Rng::new(seed, 3),
             queue: Queue::default(),
             net,

@@ -39,7 +39,7 @@ impl World {
     /// This operator's clock.
     pub fn mono(&self, op: usize) -> Mono {
         let operator = &self.operators[op];
-        let run = self.now + self.skipped - operator.stopped;
+        let run = self.now + self.jumped - operator.stopped;
         let drift = i64::try_from(run).unwrap_or(i64::MAX).saturating_mul(operator.drift) / 1_000_000;
         duration(BOOTED + run.saturating_add_signed(drift))
     }
