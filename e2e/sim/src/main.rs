@@ -88,7 +88,7 @@ fn one(seed: u64, options: &Options, small: bool, all: bool) -> ExitCode {
     let detail = if all { Detail::Everything } else { Detail::Story };
     let mut outcome = run(seed, options, detail);
     if small && outcome.violation.is_some() {
-        outcome = shrink(&outcome, options);
+        outcome = shrink(&outcome, options, detail);
     }
     for line in &outcome.story {
         println!("{line}");
@@ -146,7 +146,7 @@ impl Search {
         });
         let (counts, failed) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         for outcome in failed.iter().take(if self.no_shrink { 0 } else { 3 }) {
-            let small = shrink(outcome, options);
+            let small = shrink(outcome, options, Detail::Story);
             println!("\nseed {} with {} of {} faults:", small.seed, small.strikes.len(), outcome.strikes.len());
             for line in &small.story {
                 println!("{line}");

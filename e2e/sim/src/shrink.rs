@@ -9,7 +9,7 @@ use crate::story::Detail;
 const TRIES: u32 = 400;
 
 /// The smallest schedule found, and what comes of it.
-pub fn shrink(outcome: &Outcome, options: &Options) -> Outcome {
+pub fn shrink(outcome: &Outcome, options: &Options, detail: Detail) -> Outcome {
     let Some(violation) = &outcome.violation else { return outcome.clone() };
     let (seed, setup, rule) = (outcome.seed, Setup::draw(outcome.seed), violation.rule);
     let mut kept: Vec<Strike> = outcome.strikes.iter().filter(|strike| strike.at <= violation.at).copied().collect();
@@ -41,5 +41,5 @@ pub fn shrink(outcome: &Outcome, options: &Options) -> Outcome {
         }
         size = size.div_ceil(2);
     }
-    run_with(seed, Setup::draw(seed), kept, options, Detail::Story)
+    run_with(seed, Setup::draw(seed), kept, options, detail)
 }

@@ -50,6 +50,41 @@ impl World {
         }
     }
 
+    /// The living servers and the record as they are now.
+    pub fn say_state(&mut self) {
+        for pid in 0..self.processes.len() {
+            if self.processes[pid].alive {
+                self.say(|world| {
+                    let it = &world.processes[pid];
+                    format!(
+                        "STATE {} at {} on {}: {:?} of {:?}, link {:?}, id{}/id{} up to {}, offset {}{}, keys {}, serves {}, \
+                         quorum {}, good {}, replicas {:?}, runs {}, loading {}, listed {}",
+                        world.name_of(pid),
+                        it.ip,
+                        it.machine,
+                        it.role,
+                        it.source,
+                        it.upstream.map(|upstream| upstream.state),
+                        it.replid,
+                        it.replid2,
+                        it.second_offset,
+                        it.offset,
+                        if it.positioned { "" } else { " (no position)" },
+                        world.history.keys(it.head),
+                        it.serves,
+                        it.quorum,
+                        it.good,
+                        it.downstream.iter().map(|it| (it.pid, it.online, it.ack)).collect::<Vec<_>>(),
+                        it.runs(),
+                        it.loading,
+                        world.pods[it.pod].listed,
+                    )
+                });
+            }
+        }
+        self.say(|world| format!("STATE record {:?}", world.api.record()));
+    }
+
     /// `cache-1 (run4)`
     pub fn name_of(&self, pid: usize) -> String {
         let process = &self.processes[pid];

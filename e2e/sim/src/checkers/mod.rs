@@ -55,6 +55,7 @@ impl World {
             return;
         }
         let text = text(self);
+        self.say_state();
         self.say(|_| format!("BROKEN {rule}: {text}"));
         self.counts.violations += 1;
         let at = self.now + self.skipped;

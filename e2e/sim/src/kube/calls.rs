@@ -91,6 +91,9 @@ impl World {
             let lost = take(&mut self.api.lose_replies) || lose_now;
             let at = self.now + self.api_delay();
             self.queue.push(at, Ev::CallArrives { id, lost });
+            if at > deadline {
+                self.queue.push(deadline, Ev::CallOver { id, reply: None });
+            }
         }
     }
 
