@@ -1,10 +1,15 @@
 //! Evidence about the recorded master, in a fixed order of precedence: its own word, then its replicas' word,
 //! then certain death, then presumed death. Pure.
 
-use super::facts::{Mono, REDIS_PORT, Role};
+use std::time::Duration;
+
+use super::facts::{Mono, NodeState, REDIS_PORT, Role};
 use super::members::{Class, Member, REFUSAL_SPACING};
 use super::situation::{Situation, WITNESS_SILENCE, WITNESS_WINDOW, WITNESS_WORD};
 use crate::api::status::ProcessRef;
+
+/// A script that cannot be ended: after this the master counts like one that hangs.
+const BUSY_FOR: Duration = Duration::from_secs(60);
 
 /// The verdict about the recorded master.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,9 +68,15 @@ fn own_word(situation: &Situation<'_>, process: &ProcessRef, member: &Member) ->
             let info = member.reading(situation.now)?;
             Some(if info.role == Role::Master { Health::Well } else { Health::Demoted })
         }
-        class @ (Class::Busy | Class::Loading) => Some(Health::Sick(class)),
+        // A script that goes on for so long will not let it serve soon.
+        Class::Busy if has_been_busy(situation, member) => None,
+        class @ (Class::Busy | Class::Loading | Class::Denied) => Some(Health::Sick(class)),
         _ => None,
     }
+}
+
+fn has_been_busy(situation: &Situation<'_>, member: &Member) -> bool {
+    member.busy_since.is_some_and(|since| situation.now.saturating_sub(since) >= BUSY_FOR)
 }
 
 fn judge_unseen(situation: &Situation<'_>, process: &ProcessRef, member: Option<&Member>) -> Health {
@@ -77,7 +88,8 @@ fn judge_unseen(situation: &Situation<'_>, process: &ProcessRef, member: Option<
             Health::Suspect
         };
     }
-    let first_sign = member.map_or(Some(situation.evidence_since), |member| member.bad_since);
+    let first_sign =
+        member.map_or(Some(situation.evidence_since), |member| member.bad_since.or(member.busy_since));
     let Some(bad_since) = first_sign.map(|since| since.max(situation.evidence_since)) else {
         return Health::Suspect; // nothing was heard yet
     };
@@ -142,16 +154,27 @@ fn presumed(
         None => "MasterPodGone",
         Some((Class::Refused, member)) if member.refused_twice() => "MasterRefusesConnections",
         Some((Class::Unknown, member)) if !member.listed || member.pod.ip.is_none() => "MasterPodGone",
+        Some((Class::Unroutable | Class::Refused | Class::Unknown, member))
+            if member.pod.node_state == NodeState::Lost =>
+        {
+            "NodeLost"
+        }
         // Unknown: connections end before the first answer, as behind a proxy whose server is gone.
         Some((Class::Unroutable | Class::Unknown, _)) => "MasterUnreachable",
-        Some((class @ (Class::Hung | Class::Denied), _))
+        Some((Class::Hung, _)) => "MasterHung",
+        Some((Class::Busy, _)) => "MasterBusy",
+        Some((class @ Class::Denied, _))
             if situation.now.saturating_sub(bad_since) >= situation.desired.unreachable_after =>
         {
             return Health::Sick(class);
         }
         _ => return Health::Suspect,
     };
-    if situation.now.saturating_sub(bad_since) < situation.desired.unreachable_after {
+    let patience = match reason {
+        "MasterHung" => situation.desired.hung_after,
+        _ => situation.desired.unreachable_after,
+    };
+    if situation.now.saturating_sub(bad_since) < patience {
         return Health::Suspect;
     }
     let master_ip = member.and_then(|member| member.pod.ip);

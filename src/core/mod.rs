@@ -20,4 +20,5 @@ pub mod scene;
 pub mod situation;
 pub mod story;
 pub mod supervisor;
+pub mod switch;
 pub mod valid;

@@ -67,7 +67,7 @@ impl Supervisor {
         let before = self.stored.clone().unwrap_or_default();
         let (members, ready, verdicts) = match &self.desired {
             Some(desired) => {
-                let situation = Situation { record, ..self.situation(now.mono, desired) };
+                let situation = Situation { record, ..self.situation(now, desired) };
                 (member_states(&situation), ready(&situation), self.verdicts(&situation))
             }
             None => (before.members.clone(), 0, vec![spec_valid(self)]),
@@ -143,7 +143,7 @@ impl Supervisor {
 
     fn measure(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let Some(desired) = self.desired.clone() else { return };
-        let situation = self.situation(now.mono, &desired);
+        let situation = self.situation(now, &desired);
         let gauges = StateGauges {
             epoch: self.record.epoch,
             has_master: situation.well_master().is_some(),
