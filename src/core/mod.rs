@@ -13,6 +13,7 @@ pub mod members;
 pub mod objects;
 pub mod permission;
 pub mod plan;
+pub mod readiness;
 pub mod reads;
 pub mod route;
 #[cfg(test)]

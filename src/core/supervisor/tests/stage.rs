@@ -493,7 +493,7 @@ fn pod_fact(node: &Node) -> PodFact {
         uid: node.uid.clone(),
         ordinal: node.name.chars().last().unwrap().to_digit(10).unwrap(),
         ip: Some(node.ip),
-        node: Some("node".to_owned()),
+        node: Some(format!("node-of-{}", node.name)),
         node_state: node.node_state,
         terminating: node.terminating,
         role_label: node.label.clone(),
