@@ -11,6 +11,7 @@ use super::facts::{Info, Mono, Profile, Role};
 use super::heal;
 use super::health::{Death, Health, judge};
 use super::held::Held;
+use super::mechanism::{Mechanism, on};
 use super::members::{Class, Member, PROBE_DEADLINE};
 use super::permission::{Permission, permit};
 use super::plan::{self, Author};
@@ -126,6 +127,11 @@ impl Advance {
 
 /// What the open plan needs now. The record already names this term as the plan's holder.
 pub fn advance(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advance {
+    if adopts_any()
+        && let Some(found) = any_master(situation, plan)
+    {
+        return found;
+    }
     match plan.step {
         PlanStep::Recorded if plan.kind == PlanKind::Switchover => switch::advance(situation, plan, author),
         PlanStep::Recorded => recorded(situation, plan, author),
@@ -135,13 +141,29 @@ pub fn advance(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> A
     }
 }
 
+/// Without these two, whoever is found as a master is taken for the successor.
+fn adopts_any() -> bool {
+    !on(Mechanism::OnlyRecordedSuccessor) || !on(Mechanism::SuccessorOnRecord)
+}
+
+fn any_master(situation: &Situation<'_>, plan: &Plan) -> Option<Advance> {
+    let from = plan.from.as_ref()?;
+    let (member, info) = situation.others(from).find_map(|member| {
+        let info = member.settled(situation.now).filter(|info| info.role == Role::Master)?;
+        Some((member, info))
+    })?;
+    let to = member.process()?;
+    let members = vec![to.uid.clone()];
+    Some(Advance::record(plan::promoted(situation.record, &to, info, members), Recorded::Promoted))
+}
+
 /// Cut the replicas from the old master, then look at it once more.
 fn recorded(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advance {
     let Some(from) = &plan.from else {
         return Advance::record(plan::give_up(situation.record), Recorded::Abandoned);
     };
     let health = judge(situation, from);
-    if health == Health::Well {
+    if health == Health::Well && on(Mechanism::Veto) {
         return Advance::record(plan::give_up(situation.record), Recorded::FalseAlarm);
     }
     // A replica is still fed by it, whatever we see, and nothing was demoted: the table says what to do then.
@@ -170,6 +192,9 @@ fn recorded(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Adva
     if !acts.is_empty() || !cut {
         return Advance { acts, held: None };
     }
+    if !on(Mechanism::LastLook) {
+        return choose(situation, plan, author, &Death::Definitive(""));
+    }
     match last_look(situation, from) {
         LastLook::Pending => {
             acts.push(Act::Look { uid: from.uid.clone() });
@@ -195,7 +220,11 @@ fn revoked(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advan
     });
     // From the last moment at which anybody may have acknowledged it.
     let silent_since = plan.from.as_ref().map_or(situation.step_since, |from| cut_at(situation, from));
-    let drain = if situation.desired.profile == Profile::Cache { Duration::ZERO } else { DRAIN };
+    let drain = if situation.desired.profile == Profile::Cache || !on(Mechanism::Drain) {
+        Duration::ZERO
+    } else {
+        DRAIN
+    };
     if !situation.definitive && !demoted && situation.now < silent_since + drain {
         return Advance::default();
     }
@@ -209,7 +238,8 @@ fn chosen(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advanc
         return Advance::record(plan::choose_again(situation.record, author), Recorded::ChooseAgain);
     };
     let member = situation.member_of(to);
-    if has_ended(situation, to, member) {
+    let unread = member.and_then(|member| member.reading(situation.now)).is_none();
+    if has_ended(situation, to, member) || (unread && !on(Mechanism::NobodyElseMeanwhile)) {
         return ended(situation, plan, author);
     }
     let Some(member) = member else {
@@ -237,6 +267,7 @@ fn chosen(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advanc
     if matches!(plan.kind, PlanKind::Failover | PlanKind::Switchover)
         && let Some(from) = plan.from.as_ref().filter(|from| *from != to)
         && judge(situation, from) == Health::Well
+        && on(Mechanism::Veto)
     {
         return Advance::record(plan::give_up(&plan::claim(situation.record, author)), Recorded::FalseAlarm);
     }
@@ -308,14 +339,15 @@ fn choose(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>, death: &D
         return open;
     }
     let silent = |member: &Member| is_silent(situation, member) || member.is_gone();
-    if let Permission::Refused(arithmetic) = permit(situation, from, death, plan.w_before, silent) {
+    let quorum = if on(Mechanism::QuorumBefore) { plan.w_before } else { situation.desired.write_quorum };
+    if let Permission::Refused(arithmetic) = permit(situation, from, death, quorum, silent) {
         return Advance::hold(Held::NoQuorum, arithmetic);
     }
     // Members that were streaming may hold more: give them a moment to answer.
     let straggling = situation.listed().any(|member| {
         member.pod.uid != from.uid && member.settled(situation.now).is_none() && !member.is_gone()
     });
-    if straggling && situation.now < situation.step_since + STRAGGLERS {
+    if straggling && on(Mechanism::Stragglers) && situation.now < situation.step_since + STRAGGLERS {
         return Advance::default();
     }
     match candidate::best(situation) {
@@ -327,6 +359,7 @@ fn choose(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>, death: &D
             ),
         ),
         Some(best) => match best.member.process() {
+            Some(to) if !on(Mechanism::SuccessorOnRecord) => promote(situation, &to),
             Some(to) if candidate::too_stale(situation, from, &best).is_none() => {
                 let next = plan::choose(situation.record, author, to);
                 Advance::record(next, Recorded::Chosen { offset: best.offset })
@@ -352,7 +385,7 @@ fn choose(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>, death: &D
 /// A switch left a successor on record: nobody else is chosen before it was read fenced, or has ended.
 fn unsettled(situation: &Situation<'_>, plan: &Plan, to: &ProcessRef) -> Option<Advance> {
     let member = situation.member_of(to);
-    if has_ended(situation, to, member) {
+    if has_ended(situation, to, member) || !on(Mechanism::NobodyElseMeanwhile) {
         return None;
     }
     let Some(info) = member.filter(|member| member.is(to)).and_then(|member| member.settled(situation.now))
@@ -382,11 +415,12 @@ fn detach(situation: &Situation<'_>, plan: &Plan, from: &ProcessRef, definitive:
             if info.is_fenced() || info.loading || (is_from && info.role == Role::Master) {
                 return None;
             }
-            if info.role == Role::Master {
+            if info.role == Role::Master && !adopts_any() {
                 let is_target = plan.to.as_ref().is_some_and(|to| member.is(to));
                 return (!is_target).then(|| demote(member));
             }
-            let delivered = !definitive
+            let delivered = !on(Mechanism::DeliveredBytes)
+                || !definitive
                 || !info.link_up
                 || member.stood_still.1 >= STOOD_STILL
                 || situation.now >= started + DELIVERY;

@@ -1,6 +1,7 @@
 //! Who should be master: newest data of the recorded lineage; each exclusion has a reason. Pure.
 
 use super::facts::{Info, Role};
+use super::mechanism::{Mechanism, on};
 use super::members::Member;
 use super::situation::Situation;
 use crate::api::status::ProcessRef;
@@ -57,7 +58,8 @@ pub fn examine<'a>(situation: &Situation<'a>, member: &'a Member) -> Result<Cand
         return Err(Exclusion::NotAReplica);
     }
     let Some(offset) = Member::position(info) else { return Err(Exclusion::NoPosition) };
-    if !situation.in_lineage(&info.replid, offset) && !is_only_id(situation, &info.replid) {
+    let foreign = !situation.in_lineage(&info.replid, offset) && !is_only_id(situation, &info.replid);
+    if foreign && on(Mechanism::LineageCompared) {
         return Err(Exclusion::StaleLineage);
     }
     let empty = info.keys == 0 && situation.record.ever_had_data;
@@ -112,7 +114,8 @@ pub fn best<'a>(situation: &Situation<'a>) -> Option<Candidate<'a>> {
     let current = situation.current_id();
     situation.members.values().filter_map(|member| examine(situation, member).ok()).max_by_key(|candidate| {
         let is_current = current == Some(candidate.info.replid.as_str());
-        (is_current, candidate.offset, std::cmp::Reverse(candidate.member.pod.ordinal))
+        let offset = if on(Mechanism::OffsetOrder) { candidate.offset } else { 0 };
+        (is_current, offset, std::cmp::Reverse(candidate.member.pod.ordinal))
     })
 }
 

@@ -77,6 +77,7 @@ pub struct AttachedReplica {
 }
 
 /// The fields of INFO that decisions use. Offsets are signed: Redis says -1 for "none" in places.
+#[expect(clippy::struct_excessive_bools, reason = "each is one independent field of INFO")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     pub run_id: String,

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::advance::{Act, Recorded};
 use super::event::RoleCommand;
 use super::facts::{Info, NodeState, Profile, REDIS_PORT, Role};
+use super::mechanism::{Mechanism, on};
 use super::members::{Class, Member};
 use super::plan;
 use super::situation::Situation;
@@ -61,7 +62,7 @@ fn serve(situation: &Situation<'_>, master: &Member, info: &Info) -> Option<Act>
 }
 
 fn id_recorded(situation: &Situation<'_>, info: &Info) -> bool {
-    situation.current_id() == Some(info.replid.as_str())
+    situation.current_id() == Some(info.replid.as_str()) || !on(Mechanism::IdChangeRecorded)
 }
 
 /// Point every other pod to the master: partial syncs at once, full ones singly.
@@ -111,7 +112,8 @@ fn follow(situation: &Situation<'_>, master: &Member, master_info: &Info) -> Vec
 pub fn may_be_overwritten(situation: &Situation<'_>, member: &Member, info: &Info) -> bool {
     let registered = situation.record.registered.contains(&member.pod.uid);
     let known = situation.record.lineage.iter().any(|lineage| lineage.id == info.replid);
-    (info.keys == 0 || registered || known) && !is_kept_apart(situation, member)
+    let harmless = info.keys == 0 || registered || known || !on(Mechanism::ShrinkGuard);
+    harmless && !is_kept_apart(situation, member)
 }
 
 /// A master that was replaced and still hangs would wake as one: it is better ended. Elsewhere than on a node that is
@@ -236,7 +238,8 @@ fn register_members(situation: &Situation<'_>, next: &mut Supervision) {
 fn quorum_on_record(situation: &Situation<'_>, info: &Info) -> WriteQuorum {
     let desired = situation.desired.write_quorum;
     let effective = situation.record.write_quorum.effective;
-    let effective = if wanted_quorum(situation, info) > 0 && info.good_replicas.is_some() {
+    let in_force = info.good_replicas.is_some() || !on(Mechanism::QuorumOrder);
+    let effective = if wanted_quorum(situation, info) > 0 && in_force {
         desired
     } else if effective > 0 && is_worthless(situation, info) {
         0

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::facts::{Mono, NodeState, REDIS_PORT, Role};
+use super::mechanism::{Mechanism, on};
 use super::members::{Class, Member, REFUSAL_SPACING};
 use super::situation::{Situation, WITNESS_SILENCE, WITNESS_WINDOW, WITNESS_WORD};
 use crate::api::status::ProcessRef;
@@ -52,6 +53,9 @@ pub fn judge(situation: &Situation<'_>, process: &ProcessRef) -> Health {
         // Its pod is gone and we hold no connection: only its replicas can still know it.
         return judge_unseen(situation, process, None);
     };
+    if !on(Mechanism::Veto) && (member.pod.terminating || !member.listed) {
+        return Health::Dead(Death::Definitive("PodDeleted"));
+    }
     if let Some(health) = own_word(situation, process, member) {
         return health;
     }
@@ -94,12 +98,15 @@ fn judge_unseen(situation: &Situation<'_>, process: &ProcessRef, member: Option<
         return Health::Suspect; // nothing was heard yet
     };
     // 2. The replicas' word.
-    if let Some(witness) = living_witness(situation, process, bad_since) {
+    if let Some(witness) =
+        living_witness(situation, process, bad_since).filter(|_| on(Mechanism::AliveByWitness))
+    {
         return Health::AliveByWitness { witness };
     }
     // 3. Certain death.
     let ended = member.is_some_and(|member| member.is_gone() || member.ended_with_its_pod());
-    if ended && witnesses_agree(situation, process, bad_since) {
+    let agreed = witnesses_agree(situation, process, bad_since) || !on(Mechanism::QualifiedWitness);
+    if ended && agreed {
         return Health::Dead(Death::Definitive("MasterProcessEnded"));
     }
     // 4. Presumed death.

@@ -9,6 +9,7 @@ pub mod facts;
 pub mod heal;
 pub mod health;
 pub mod held;
+pub mod mechanism;
 pub mod members;
 pub mod objects;
 pub mod permission;

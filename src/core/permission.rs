@@ -8,6 +8,7 @@ mod tests;
 
 use super::facts::{NodeState, Profile};
 use super::health::Death;
+use super::mechanism::{Mechanism, on};
 use super::members::Member;
 use super::situation::Situation;
 use crate::api::status::ProcessRef;
@@ -28,6 +29,9 @@ pub fn permit(
     write_quorum: u32,
     silent: impl Fn(&Member) -> bool,
 ) -> Permission {
+    if !on(Mechanism::Permission) {
+        return Permission::Granted;
+    }
     let replicas = replica_count(situation, from);
     if matches!(death, Death::Definitive(_)) {
         return confirmed_data(situation, from, replicas, write_quorum);

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
 use super::facts::{Info, Profile};
+use super::mechanism::{Mechanism, on};
 use crate::api::status::{Lineage, Plan, PlanKind, PlanStep, ProcessRef, Supervision, WriteQuorum};
 
 /// How many replication ids are remembered.
@@ -116,7 +117,7 @@ pub fn revoke(record: &Supervision) -> Supervision {
 /// Record the successor, before its promotion is sent. Another one than is on record needs a new epoch.
 pub fn choose(record: &Supervision, author: &Author<'_>, to: ProcessRef) -> Supervision {
     let other = record.plan.as_ref().and_then(|plan| plan.to.as_ref()).is_some_and(|before| *before != to);
-    let base = if other { claim(record, author) } else { record.clone() };
+    let base = if other && on(Mechanism::EpochAtUndo) { claim(record, author) } else { record.clone() };
     let begins_with = record.write_quorum.effective;
     with_plan(&base, |plan| {
         // Once the old master itself may be promoted, what it enforced before protects nobody.

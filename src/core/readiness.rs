@@ -33,7 +33,7 @@ pub fn readiness(situation: &Situation<'_>) -> Readiness {
         return Err(("LineageNotRecorded", "the master's replication id is not on record yet".to_owned()));
     }
     let fit = |member: &&Member| situation.in_sync(member) && candidate::examine(situation, member).is_ok();
-    if situation.others(process).filter(fit).next().is_none() {
+    if !situation.others(process).any(|member| fit(&member)) {
         return Err(("NoCandidate", format!("no replica could replace {} now", master.pod.name)));
     }
     if !situation.desired.automatic {

@@ -19,6 +19,7 @@ pub const NOW: Mono = Duration::from_secs(3600);
 const MS: Duration = Duration::from_millis(1);
 
 /// A situation that owns its parts.
+#[expect(clippy::struct_excessive_bools, reason = "each is one independent fact")]
 #[derive(Clone, Debug)]
 pub struct Scene {
     pub desired: Desired,

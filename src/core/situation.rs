@@ -19,6 +19,7 @@ pub const WITNESS_WINDOW: Duration = Duration::from_secs(5);
 pub const WITNESS_SILENCE: i64 = 3;
 
 /// The supervisor's view at one moment.
+#[expect(clippy::struct_excessive_bools, reason = "each is one independent fact")]
 #[derive(Clone, Copy)]
 pub struct Situation<'a> {
     pub now: Mono,

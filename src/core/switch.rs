@@ -15,6 +15,7 @@ use super::candidate;
 use super::event::RoleCommand;
 use super::facts::{Info, NodeState, Role};
 use super::health::{Death, Health, judge};
+use super::mechanism::{Mechanism, on};
 use super::members::Member;
 use super::plan::{self, Author};
 use super::situation::Situation;
@@ -193,7 +194,8 @@ fn take_over(situation: &Situation<'_>, from: &ProcessRef, to: &ProcessRef, auth
     }
     let undo = || Advance::record(plan::undo(situation.record, author, from), Recorded::Undone);
     let member = situation.member_of(to);
-    if has_ended(situation, to, member) {
+    let unread = member.and_then(|member| member.reading(situation.now)).is_none();
+    if has_ended(situation, to, member) || (unread && !on(Mechanism::NobodyElseMeanwhile)) {
         return undo();
     }
     let Some(member) = member else {
@@ -204,7 +206,8 @@ fn take_over(situation: &Situation<'_>, from: &ProcessRef, to: &ProcessRef, auth
     };
     let Some(end) = Member::position(old_info) else { return undo_when_silent(situation, member, undo) };
     let same = info.replid == old_info.replid;
-    if same && !info.loading && Member::position(info).is_some_and(|position| position >= end) {
+    let complete = Member::position(info).is_some_and(|position| position >= end);
+    if same && !info.loading && (complete || !on(Mechanism::FinalOffset)) {
         return promote(situation, to);
     }
     let since = old.fenced_since.unwrap_or(situation.now);

@@ -10,6 +10,7 @@ use crate::core::cold::{self, Cold, Start};
 use crate::core::facts::{Info, Role};
 use crate::core::health::{Death, Health, judge};
 use crate::core::held::Held;
+use crate::core::mechanism::{Mechanism, on};
 use crate::core::members::Member;
 use crate::core::permission::{Permission, permit};
 use crate::core::plan::{Draft, PRESUMED_LENGTH};
@@ -232,6 +233,9 @@ fn final_choice<'a>(
         reading.is_some_and(|info| info.role == Role::Replica && !info.link_up && !info.loading)
     };
     let is_final = matches!(death, Death::Definitive(_))
-        && situation.others(from).all(|member| member.is_gone() || !member.listed || stands_still(member));
+        && (!on(Mechanism::Stragglers)
+            || situation
+                .others(from)
+                .all(|member| member.is_gone() || !member.listed || stands_still(member)));
     candidate::best(situation).filter(|best| is_final && best.member.pod.uid != from.uid)
 }

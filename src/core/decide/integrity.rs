@@ -6,6 +6,7 @@ use super::{Decision, how_to_acknowledge};
 use crate::core::advance::{Act, Recorded};
 use crate::core::facts::{Info, Role};
 use crate::core::held::Held;
+use crate::core::mechanism::{Mechanism, on};
 use crate::core::members::Member;
 use crate::core::plan::{self, Author};
 use crate::core::situation::Situation;
@@ -23,7 +24,7 @@ pub(super) fn empty_master(situation: &Situation<'_>) -> Option<Decision> {
     });
     let unrecorded = situation.current_id() != Some(info.replid.as_str());
     let suspicious = situation.record.ever_had_data && info.keys == 0 && unrecorded && others_have_data;
-    (suspicious && !situation.acknowledged()).then(|| {
+    (suspicious && on(Mechanism::ShrinkGuard) && !situation.acknowledged()).then(|| {
         Decision::Hold(
             Held::EmptyMaster,
             format!(

@@ -8,6 +8,7 @@ use crate::api::status::PlanKind;
 use crate::core::cold::{self, Cold};
 use crate::core::facts::Info;
 use crate::core::held::Held;
+use crate::core::mechanism::{Mechanism, on};
 use crate::core::members::Member;
 use crate::core::situation::Situation;
 
@@ -39,7 +40,8 @@ pub(super) fn bootstrap(situation: &Situation<'_>) -> Option<Decision> {
     }
     let wanted = usize::try_from(situation.desired.replicas).unwrap_or(usize::MAX);
     let all_fenced = readings.iter().all(|(_, info)| info.is_fenced() && !info.loading);
-    if readings.len() < wanted || readings.len() < listed.len() || !all_fenced {
+    let some_missing = readings.len() < wanted || readings.len() < listed.len();
+    if (some_missing && on(Mechanism::EveryPodAtBootstrap)) || readings.is_empty() || !all_fenced {
         return Some(Decision::Wait("WaitingForPods"));
     }
     let to = first_ordinal(&readings)?;

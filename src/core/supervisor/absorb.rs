@@ -133,7 +133,7 @@ impl Supervisor {
     }
 
     /// This is what the API server has.
-    fn keep(&mut self, status: RedisClusterStatus) {
+    pub(super) fn keep(&mut self, status: RedisClusterStatus) {
         let before = std::mem::replace(&mut self.record, status.supervision.clone().unwrap_or_default());
         if before.master != self.record.master {
             // Who streamed from another master is no witness of this one.

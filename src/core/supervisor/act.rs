@@ -12,6 +12,7 @@ use crate::core::facts::{Desired, Mono, Now, ReadsFact, Role, RouteFact};
 use crate::core::heal;
 use crate::core::health::{Death, Health, judge};
 use crate::core::held::Held;
+use crate::core::mechanism::{Mechanism, on};
 use crate::core::members::Outstanding;
 use crate::core::plan::{self, Author};
 use crate::core::reads::{self, JOIN_AFTER};
@@ -99,6 +100,9 @@ impl Supervisor {
     }
 
     pub(super) fn is_claimed(&self) -> bool {
+        if !on(Mechanism::ClaimByEachTerm) {
+            return true;
+        }
         !self.unsettled
             && self.record.holder.as_deref() == self.term()
             && self.record.plan.as_ref().is_none_or(|plan| Some(plan.holder.as_str()) == self.term())
@@ -196,11 +200,10 @@ impl Supervisor {
                 Act::Command { uid, command } if claimed && self.lease_is_checked() => {
                     self.command(now.mono, &uid, command, effects);
                 }
-                Act::Command { .. } => {}
                 Act::DeletePod { uid } if claimed && self.lease_is_checked() => {
                     self.delete_pod(now.mono, &uid, effects);
                 }
-                Act::DeletePod { .. } => {}
+                Act::Command { .. } | Act::DeletePod { .. } => {}
                 Act::YieldLease => self.yield_lease(effects),
                 Act::Record { next, what } => {
                     let next = if claimed { *next } else { self.claim_within(*next) };
@@ -279,6 +282,10 @@ impl Supervisor {
         let ticket = self.ticket();
         let status = Box::new(status);
         effects.push(Effect::WriteStatus { ticket, expect, status: status.clone() });
+        if !on(Mechanism::PlanBeforeCommand) {
+            self.keep(*status);
+            return;
+        }
         self.write = Some(PendingWrite { ticket, status, what });
     }
 

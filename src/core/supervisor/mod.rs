@@ -19,6 +19,7 @@ use super::advance::Recorded;
 use super::event::{Effect, Event};
 use super::facts::{ControllerReport, Desired, LinkId, Mono, Now, ReadsFact, RouteFact, Ticket};
 use super::held::Held;
+use super::mechanism::{Mechanism, on};
 use super::members::Members;
 use super::situation::Situation;
 use super::story::Story;
@@ -220,7 +221,7 @@ impl Supervisor {
 
     /// If we come late to our own appointment, the world went on without us: old evidence is void.
     fn doubt_ourselves(&mut self, now: Mono) {
-        if self.due.is_some_and(|due| now > due + STALL) {
+        if self.due.is_some_and(|due| now > due + STALL) && on(Mechanism::SelfDoubt) {
             self.void_evidence(now);
         }
     }

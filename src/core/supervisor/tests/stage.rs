@@ -32,7 +32,7 @@ pub struct Node {
     pub ip: IpAddr,
     pub listed: bool,
     pub terminating: bool,
-    pub node_state: NodeState,
+    pub place: NodeState,
     pub up: bool,
     pub frozen: bool,
     /// The operator's packets get lost.
@@ -79,7 +79,7 @@ impl Node {
             ip: IpAddr::from([10, 0, 0, ordinal + 1]),
             listed: true,
             terminating: false,
-            node_state: NodeState::Fit,
+            place: NodeState::Fit,
             up: true,
             frozen: false,
             cut_off: false,
@@ -494,7 +494,7 @@ fn pod_fact(node: &Node) -> PodFact {
         ordinal: node.name.chars().last().unwrap().to_digit(10).unwrap(),
         ip: Some(node.ip),
         node: Some(format!("node-of-{}", node.name)),
-        node_state: node.node_state,
+        node_state: node.place,
         terminating: node.terminating,
         role_label: node.label.clone(),
     }

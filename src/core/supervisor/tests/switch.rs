@@ -86,9 +86,11 @@ fn any_is_refused_within_a_minute_of_the_last_switch() {
 
 #[test]
 fn a_pod_or_node_that_is_to_go_hands_the_master_over() {
-    for spoil in [(|stage: &mut Stage| stage.node("cache-0").terminating = true) as fn(&mut Stage), |stage| {
-        stage.node("cache-0").node_state = NodeState::Leaving
-    }] {
+    let spoils: [fn(&mut Stage); 2] = [
+        |stage| stage.node("cache-0").terminating = true,
+        |stage| stage.node("cache-0").place = NodeState::Leaving,
+    ];
+    for spoil in spoils {
         let mut stage = Stage::settled(3);
         spoil(&mut stage);
         stage.list_pods();
