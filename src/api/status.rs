@@ -93,6 +93,10 @@ pub struct Supervision {
     pub registered: Vec<String>,
     /// `min-replicas-to-write`: what is wanted, and what is certainly in force.
     pub write_quorum: WriteQuorum,
+    /// When masters were replaced of which nobody knew for certain that they had ended, the last three times.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
+    pub presumed: Vec<Time>,
     /// Replication ids of this data set, oldest first; the last one is current.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lineage: Vec<Lineage>,

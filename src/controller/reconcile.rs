@@ -107,7 +107,10 @@ impl Pass<'_> {
                 return (findings, None);
             }
         };
-        self.room.memory.of(key, &self.uid, |entry| entry.desired = Some(valid.desired(size.replicas)));
+        self.room.memory.of(key, &self.uid, |entry| {
+            let scale_in_to = size.held.is_some().then_some(valid.replicas);
+            entry.desired = Some(Desired { scale_in_to, ..valid.desired(size.replicas) });
+        });
         findings.held = size.held;
         let Objects {
             server_secret,

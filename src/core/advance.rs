@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use super::candidate;
 use super::event::RoleCommand;
-use super::facts::{Info, Mono, Role};
+use super::facts::{Info, Mono, Profile, Role};
+use super::heal;
 use super::health::{Death, Health, judge};
 use super::held::Held;
+use super::mechanism::{Mechanism, on};
 use super::members::{Class, Member, PROBE_DEADLINE};
 use super::permission::{Permission, permit};
 use super::plan::{self, Author};
 use super::situation::Situation;
+use super::switch;
 use crate::api::status::{Plan, PlanKind, PlanStep, ProcessRef, Supervision};
 
 /// Longest wait for a replica to take in what the dead master had sent.
@@ -27,6 +30,9 @@ const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// How long members that do not answer may delay the choice.
 const STRAGGLERS: Duration = Duration::from_millis(500);
+
+/// A process on which the plan depends may be out of reach for so long before another operator tries.
+const YIELD_AFTER: Duration = Duration::from_secs(30);
 
 /// `min-replicas-max-lag` plus the time until the server's cron looks at it, plus reserve.
 pub const DRAIN: Duration = Duration::from_secs(5);
@@ -42,6 +48,12 @@ pub enum Act {
     Look {
         uid: String,
     },
+    /// Delete this pod: it hangs, and is in the way.
+    DeletePod {
+        uid: String,
+    },
+    /// Let another operator try.
+    YieldLease,
     /// Write the next record. `what` names the step in Events.
     Record {
         next: Box<Supervision>,
@@ -62,6 +74,19 @@ pub enum Recorded {
     Promoted,
     FalseAlarm,
     Abandoned,
+    /// A switch was given up before anybody was demoted.
+    SwitchGivenUp {
+        why: String,
+    },
+    /// The old master of a switch was lost on the way: it goes on as a failover.
+    SwitchBroken,
+    /// The successor of a switch did not get everything: the old master is promoted again.
+    Undone,
+    /// Somebody else made this pod the master.
+    Adopted {
+        pod: String,
+        from: String,
+    },
     Closed,
     /// This pod's unknown data may be replaced by the master's.
     Admitted {
@@ -95,28 +120,50 @@ impl Advance {
         Self { acts: Vec::new(), held: Some((held, message)) }
     }
 
-    fn record(next: Supervision, what: Recorded) -> Self {
+    pub(super) fn record(next: Supervision, what: Recorded) -> Self {
         Self::act(Act::Record { next: Box::new(next), what })
     }
 }
 
 /// What the open plan needs now. The record already names this term as the plan's holder.
 pub fn advance(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advance {
+    if adopts_any()
+        && let Some(found) = any_master(situation, plan)
+    {
+        return found;
+    }
     match plan.step {
-        PlanStep::Recorded => recorded(situation, plan),
-        PlanStep::Revoked => revoked(situation, plan),
+        PlanStep::Recorded if plan.kind == PlanKind::Switchover => switch::advance(situation, plan, author),
+        PlanStep::Recorded => recorded(situation, plan, author),
+        PlanStep::Revoked => revoked(situation, plan, author),
         PlanStep::Chosen => chosen(situation, plan, author),
         PlanStep::Promoted => Advance::default(), // healing closes it
     }
 }
 
+/// Without these two, whoever is found as a master is taken for the successor.
+fn adopts_any() -> bool {
+    !on(Mechanism::OnlyRecordedSuccessor) || !on(Mechanism::SuccessorOnRecord)
+}
+
+fn any_master(situation: &Situation<'_>, plan: &Plan) -> Option<Advance> {
+    let from = plan.from.as_ref()?;
+    let (member, info) = situation.others(from).find_map(|member| {
+        let info = member.settled(situation.now).filter(|info| info.role == Role::Master)?;
+        Some((member, info))
+    })?;
+    let to = member.process()?;
+    let members = vec![to.uid.clone()];
+    Some(Advance::record(plan::promoted(situation.record, &to, info, members), Recorded::Promoted))
+}
+
 /// Cut the replicas from the old master, then look at it once more.
-fn recorded(situation: &Situation<'_>, plan: &Plan) -> Advance {
+fn recorded(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advance {
     let Some(from) = &plan.from else {
         return Advance::record(plan::give_up(situation.record), Recorded::Abandoned);
     };
     let health = judge(situation, from);
-    if health == Health::Well {
+    if health == Health::Well && on(Mechanism::Veto) {
         return Advance::record(plan::give_up(situation.record), Recorded::FalseAlarm);
     }
     // A replica is still fed by it, whatever we see, and nothing was demoted: the table says what to do then.
@@ -145,18 +192,21 @@ fn recorded(situation: &Situation<'_>, plan: &Plan) -> Advance {
     if !acts.is_empty() || !cut {
         return Advance { acts, held: None };
     }
+    if !on(Mechanism::LastLook) {
+        return choose(situation, plan, author, &Death::Definitive(""));
+    }
     match last_look(situation, from) {
         LastLook::Pending => {
             acts.push(Act::Look { uid: from.uid.clone() });
             Advance { acts, held: None }
         }
-        LastLook::Nothing if definitive => choose(situation, plan, &Death::Definitive("")),
+        LastLook::Nothing if definitive => choose(situation, plan, author, &Death::Definitive("")),
         LastLook::Nothing => Advance::record(plan::revoke(situation.record), Recorded::Revoked),
     }
 }
 
 /// Demote the old master wherever it can be reached, wait until its write lease is over, choose.
-fn revoked(situation: &Situation<'_>, plan: &Plan) -> Advance {
+fn revoked(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advance {
     let mut acts = Vec::new();
     if let Some(from) = &plan.from {
         acts.extend(demote_old(situation, from));
@@ -170,11 +220,16 @@ fn revoked(situation: &Situation<'_>, plan: &Plan) -> Advance {
     });
     // From the last moment at which anybody may have acknowledged it.
     let silent_since = plan.from.as_ref().map_or(situation.step_since, |from| cut_at(situation, from));
-    if !situation.definitive && !demoted && situation.now < silent_since + DRAIN {
+    let drain = if situation.desired.profile == Profile::Cache || !on(Mechanism::Drain) {
+        Duration::ZERO
+    } else {
+        DRAIN
+    };
+    if !situation.definitive && !demoted && situation.now < silent_since + drain {
         return Advance::default();
     }
     let death = if situation.definitive || demoted { Death::Definitive("") } else { Death::Presumptive("") };
-    choose(situation, plan, &death)
+    choose(situation, plan, author, &death)
 }
 
 /// Promote exactly the recorded process; nobody else while its fate is open.
@@ -183,14 +238,17 @@ fn chosen(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advanc
         return Advance::record(plan::choose_again(situation.record, author), Recorded::ChooseAgain);
     };
     let member = situation.member_of(to);
-    if has_ended(situation, to, member) {
+    let unread = member.and_then(|member| member.reading(situation.now)).is_none();
+    if has_ended(situation, to, member) || (unread && !on(Mechanism::NobodyElseMeanwhile)) {
         return ended(situation, plan, author);
     }
     let Some(member) = member else {
         return waiting_for(to, "its pod is gone, but its process is not proven ended");
     };
     let Some(info) = member.reading(situation.now).filter(|_| member.is(to)) else {
-        return waiting_for(to, "it does not answer");
+        let mut wait = waiting_for(to, "it does not answer");
+        wait.acts.extend(remedy(situation, member));
+        return wait;
     };
     if member.outstanding.is_some() {
         return Advance::default();
@@ -206,22 +264,38 @@ fn chosen(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advanc
         };
     }
     // It was read, and it is no master: nothing is done yet that could not be left.
-    if plan.kind == PlanKind::Failover
+    if matches!(plan.kind, PlanKind::Failover | PlanKind::Switchover)
         && let Some(from) = plan.from.as_ref().filter(|from| *from != to)
         && judge(situation, from) == Health::Well
+        && on(Mechanism::Veto)
     {
         return Advance::record(plan::give_up(&plan::claim(situation.record, author)), Recorded::FalseAlarm);
     }
     if info.loading {
         return waiting_for(to, "it is loading its data");
     }
-    command(&to.uid, RoleCommand::Promote { write_quorum: 0 })
+    promote(situation, to)
+}
+
+/// With the write quorum that the plan recorded: what the record says is in force from the promotion on.
+pub(super) fn promote(situation: &Situation<'_>, to: &ProcessRef) -> Advance {
+    command(&to.uid, RoleCommand::Promote { write_quorum: situation.record.write_quorum.effective })
+}
+
+/// What helps when a plan depends on a process that does not answer: a hung one is ended with its pod; one that cannot
+/// be reached from here may be from another operator.
+fn remedy(situation: &Situation<'_>, member: &Member) -> Option<Act> {
+    if heal::has_hung(situation, member) {
+        return Some(Act::DeletePod { uid: member.pod.uid.clone() });
+    }
+    let away = member.class(situation.now) == Class::Unroutable;
+    (away && situation.now >= situation.step_since + YIELD_AFTER).then_some(Act::YieldLease)
 }
 
 /// Nothing of the recorded successor is left: its pod runs another process; or its listener went away with our
 /// connection; or its pod has been gone for longer than any lease. Until it is on record nobody was routed to
 /// it and nobody could sync from it.
-fn has_ended(situation: &Situation<'_>, to: &ProcessRef, member: Option<&Member>) -> bool {
+pub(super) fn has_ended(situation: &Situation<'_>, to: &ProcessRef, member: Option<&Member>) -> bool {
     let Some(member) = member else { return situation.now >= situation.step_since + DRAIN };
     let replaced = member.process().is_some_and(|process| process.run_id != to.run_id);
     let gone = member.is_gone() && member.run_id.as_deref() == Some(&to.run_id);
@@ -245,7 +319,7 @@ fn ended(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advance
     }
 }
 
-fn waiting_for(to: &ProcessRef, why: &str) -> Advance {
+pub(super) fn waiting_for(to: &ProcessRef, why: &str) -> Advance {
     Advance::hold(
         Held::WaitingForTarget,
         format!(
@@ -257,17 +331,23 @@ fn waiting_for(to: &ProcessRef, why: &str) -> Advance {
 }
 
 /// Record the best candidate, if it may be promoted now.
-fn choose(situation: &Situation<'_>, plan: &Plan, death: &Death) -> Advance {
+fn choose(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>, death: &Death) -> Advance {
     let Some(from) = &plan.from else { return Advance::default() };
+    if let Some(to) = &plan.to
+        && let Some(open) = unsettled(situation, plan, to)
+    {
+        return open;
+    }
     let silent = |member: &Member| is_silent(situation, member) || member.is_gone();
-    if let Permission::Refused(arithmetic) = permit(situation, from, death, plan.w_before, silent) {
+    let quorum = if on(Mechanism::QuorumBefore) { plan.w_before } else { situation.desired.write_quorum };
+    if let Permission::Refused(arithmetic) = permit(situation, from, death, quorum, silent) {
         return Advance::hold(Held::NoQuorum, arithmetic);
     }
     // Members that were streaming may hold more: give them a moment to answer.
     let straggling = situation.listed().any(|member| {
         member.pod.uid != from.uid && member.settled(situation.now).is_none() && !member.is_gone()
     });
-    if straggling && situation.now < situation.step_since + STRAGGLERS {
+    if straggling && on(Mechanism::Stragglers) && situation.now < situation.step_since + STRAGGLERS {
         return Advance::default();
     }
     match candidate::best(situation) {
@@ -279,9 +359,15 @@ fn choose(situation: &Situation<'_>, plan: &Plan, death: &Death) -> Advance {
             ),
         ),
         Some(best) => match best.member.process() {
-            Some(to) => {
-                Advance::record(plan::choose(situation.record, to), Recorded::Chosen { offset: best.offset })
+            Some(to) if !on(Mechanism::SuccessorOnRecord) => promote(situation, &to),
+            Some(to) if candidate::too_stale(situation, from, &best).is_none() => {
+                let next = plan::choose(situation.record, author, to);
+                Advance::record(next, Recorded::Chosen { offset: best.offset })
             }
+            Some(_) => Advance::hold(
+                Held::TooStale,
+                candidate::too_stale(situation, from, &best).unwrap_or_default(),
+            ),
             None => Advance::default(),
         },
         // Nobody was promoted and the old master is certainly gone: other rules may know a way, like its restarted
@@ -294,6 +380,26 @@ fn choose(situation: &Situation<'_>, plan: &Plan, death: &Death) -> Advance {
             format!("no pod can replace {}: {}", from.pod, candidate::exclusions(situation)),
         ),
     }
+}
+
+/// A switch left a successor on record: nobody else is chosen before it was read fenced, or has ended.
+fn unsettled(situation: &Situation<'_>, plan: &Plan, to: &ProcessRef) -> Option<Advance> {
+    let member = situation.member_of(to);
+    if has_ended(situation, to, member) || !on(Mechanism::NobodyElseMeanwhile) {
+        return None;
+    }
+    let Some(info) = member.filter(|member| member.is(to)).and_then(|member| member.settled(situation.now))
+    else {
+        return Some(waiting_for(to, "it does not answer"));
+    };
+    if info.role == Role::Master {
+        let members = std::iter::once(&to.uid).chain(&plan.overwrites).cloned().collect();
+        return Some(Advance::record(
+            plan::promoted(situation.record, to, info, members),
+            Recorded::Promoted,
+        ));
+    }
+    (!info.is_fenced()).then(Advance::default) // it is being cut
 }
 
 /// Cut each replica that can be reached and is not cut yet, the old master included if somebody made it one. Any
@@ -309,11 +415,12 @@ fn detach(situation: &Situation<'_>, plan: &Plan, from: &ProcessRef, definitive:
             if info.is_fenced() || info.loading || (is_from && info.role == Role::Master) {
                 return None;
             }
-            if info.role == Role::Master {
+            if info.role == Role::Master && !adopts_any() {
                 let is_target = plan.to.as_ref().is_some_and(|to| member.is(to));
                 return (!is_target).then(|| demote(member));
             }
-            let delivered = !definitive
+            let delivered = !on(Mechanism::DeliveredBytes)
+                || !definitive
                 || !info.link_up
                 || member.stood_still.1 >= STOOD_STILL
                 || situation.now >= started + DELIVERY;
@@ -335,7 +442,7 @@ fn demote(member: &Member) -> Act {
     Act::Command { uid: member.pod.uid.clone(), command: RoleCommand::Demote }
 }
 
-fn command(uid: &str, command: RoleCommand) -> Advance {
+pub(super) fn command(uid: &str, command: RoleCommand) -> Advance {
     Advance::act(Act::Command { uid: uid.to_owned(), command })
 }
 

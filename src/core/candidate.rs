@@ -1,8 +1,10 @@
 //! Who should be master: newest data of the recorded lineage; each exclusion has a reason. Pure.
 
 use super::facts::{Info, Role};
+use super::mechanism::{Mechanism, on};
 use super::members::Member;
 use super::situation::Situation;
+use crate::api::status::ProcessRef;
 
 /// A pod that may be promoted, with the position that was read.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +58,8 @@ pub fn examine<'a>(situation: &Situation<'a>, member: &'a Member) -> Result<Cand
         return Err(Exclusion::NotAReplica);
     }
     let Some(offset) = Member::position(info) else { return Err(Exclusion::NoPosition) };
-    if !situation.in_lineage(&info.replid, offset) && !is_only_id(situation, &info.replid) {
+    let foreign = !situation.in_lineage(&info.replid, offset) && !is_only_id(situation, &info.replid);
+    if foreign && on(Mechanism::LineageCompared) {
         return Err(Exclusion::StaleLineage);
     }
     let empty = info.keys == 0 && situation.record.ever_had_data;
@@ -111,7 +114,29 @@ pub fn best<'a>(situation: &Situation<'a>) -> Option<Candidate<'a>> {
     let current = situation.current_id();
     situation.members.values().filter_map(|member| examine(situation, member).ok()).max_by_key(|candidate| {
         let is_current = current == Some(candidate.info.replid.as_str());
-        (is_current, candidate.offset, std::cmp::Reverse(candidate.member.pod.ordinal))
+        let offset = if on(Mechanism::OffsetOrder) { candidate.offset } else { 0 };
+        (is_current, offset, std::cmp::Reverse(candidate.member.pod.ordinal))
+    })
+}
+
+/// Why this candidate is known to lack more of the old master's stream than the user allows, in words.
+pub fn too_stale(situation: &Situation<'_>, from: &ProcessRef, best: &Candidate<'_>) -> Option<String> {
+    let allowed = situation.desired.max_lost_bytes?;
+    let sample =
+        situation.member_of(from)?.sample.as_ref().filter(|sample| sample.info.run_id == from.run_id)?;
+    // What it said last as a master, or where it ended when it was demoted.
+    let end = match sample.info.role {
+        Role::Master => sample.info.master_offset,
+        Role::Replica => Member::position(&sample.info)?,
+    };
+    let missing = u64::try_from(end.saturating_sub(best.offset)).unwrap_or(0);
+    (missing > allowed && best.member.pod.uid != from.uid && !situation.acknowledged()).then(|| {
+        format!(
+            "{} has the newest data, but lacks {missing} bytes of what {} had, and spec.failover.maxLostBytes is \
+             {allowed}: a pod that has more is waited for. To accept the loss, annotate the RedisCluster with \
+             redis-ha.dev/acknowledge={}",
+            best.member.pod.name, from.pod, situation.record.epoch
+        )
     })
 }
 

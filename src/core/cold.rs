@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::candidate;
-use super::facts::{Info, Mono, Role};
+use super::facts::{Info, Mono, Profile, Role};
 use super::members::Member;
 use super::situation::Situation;
 use crate::api::status::ProcessRef;
@@ -79,6 +79,14 @@ pub fn restart(situation: &Situation<'_>, from: &ProcessRef) -> Option<Cold> {
         return start(&booted, member, "ColdStart", "it was the master, and has kept its data");
     }
     let (member, info) = largest(&booted)?;
+    if situation.desired.profile == Profile::Durable && !situation.acknowledged() {
+        return Some(Cold::Refuse(format!(
+            "{}, the last master, did not bring its data back, and what {} has ({} keys) cannot be compared with it: in \
+             the profile Durable a person decides. To go on with that, annotate the RedisCluster with \
+             redis-ha.dev/acknowledge={}",
+            from.pod, member.pod.name, info.keys, situation.record.epoch
+        )));
+    }
     let why = format!(
         "{}, the last master, did not bring its data back, and of what is there this is the most: {} keys; what is \
          not among them is lost",

@@ -77,6 +77,7 @@ pub struct AttachedReplica {
 }
 
 /// The fields of INFO that decisions use. Offsets are signed: Redis says -1 for "none" in places.
+#[expect(clippy::struct_excessive_bools, reason = "each is one independent field of INFO")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     pub run_id: String,
@@ -147,6 +148,8 @@ pub struct Desired {
     /// The volumes say that there was data: one is marked so, or is older than the `RedisCluster`. For the day when
     /// there is no record: then this is no first start.
     pub data_expected: bool,
+    /// Fewer pods are wanted than run: so many. Those with a higher ordinal are to go.
+    pub scale_in_to: Option<u32>,
     /// Value of the switchover annotation: name of a pod, or `any`.
     pub switchover: Option<String>,
     /// Value of the acknowledgement annotation: the epoch up to which a person has seen what happened.

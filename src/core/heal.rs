@@ -10,11 +10,15 @@ use std::time::Duration;
 
 use super::advance::{Act, Recorded};
 use super::event::RoleCommand;
-use super::facts::{Info, REDIS_PORT, Role};
-use super::members::Member;
+use super::facts::{Info, NodeState, Profile, REDIS_PORT, Role};
+use super::mechanism::{Mechanism, on};
+use super::members::{Class, Member};
 use super::plan;
 use super::situation::Situation;
 use crate::api::status::{PlanStep, Supervision, WriteQuorum};
+
+/// A process that hangs for so long in the way of something is ended with its pod.
+const HUNG_FOR: Duration = Duration::from_secs(60);
 
 /// Silence of the last replica before the master's write quorum is relaxed.
 pub const RELAX_AFTER: Duration = Duration::from_secs(10);
@@ -34,6 +38,7 @@ pub fn heal(situation: &Situation<'_>, routed: bool) -> Vec<Act> {
     let mut acts = Vec::new();
     acts.extend(serve(situation, master, info));
     acts.extend(follow(situation, master, info));
+    acts.extend(end_hung(situation, master));
     acts.extend(set_quorum(situation, master, info));
     acts.extend(record(situation, info, routed));
     acts
@@ -57,7 +62,7 @@ fn serve(situation: &Situation<'_>, master: &Member, info: &Info) -> Option<Act>
 }
 
 fn id_recorded(situation: &Situation<'_>, info: &Info) -> bool {
-    situation.current_id() == Some(info.replid.as_str())
+    situation.current_id() == Some(info.replid.as_str()) || !on(Mechanism::IdChangeRecorded)
 }
 
 /// Point every other pod to the master: partial syncs at once, full ones singly.
@@ -107,7 +112,43 @@ fn follow(situation: &Situation<'_>, master: &Member, master_info: &Info) -> Vec
 pub fn may_be_overwritten(situation: &Situation<'_>, member: &Member, info: &Info) -> bool {
     let registered = situation.record.registered.contains(&member.pod.uid);
     let known = situation.record.lineage.iter().any(|lineage| lineage.id == info.replid);
-    info.keys == 0 || registered || known
+    let harmless = info.keys == 0 || registered || known || !on(Mechanism::ShrinkGuard);
+    harmless && !is_kept_apart(situation, member)
+}
+
+/// A master that was replaced and still hangs would wake as one: it is better ended. Elsewhere than on a node that is
+/// fit nobody could end it.
+fn end_hung(situation: &Situation<'_>, master: &Member) -> Option<Act> {
+    let hung = situation.listed().filter(|member| member.pod.uid != master.pod.uid).find(|member| {
+        let was_master = member.sample.as_ref().is_some_and(|sample| sample.info.role == Role::Master);
+        was_master && has_hung(situation, member)
+    })?;
+    Some(Act::DeletePod { uid: hung.pod.uid.clone() })
+}
+
+/// Hung for so long that it is to be ended, on a node where that can be done.
+pub fn has_hung(situation: &Situation<'_>, member: &Member) -> bool {
+    let since =
+        member.bad_since.unwrap_or(situation.now).max(situation.evidence_since).max(situation.step_since);
+    member.class(situation.now) == Class::Hung
+        && member.pod.node_state == NodeState::Fit
+        && !member.pod.terminating
+        && situation.now.saturating_sub(since) >= HUNG_FOR
+}
+
+/// In the profile Durable, writes that the recorded data does not have are kept until a person has looked.
+pub fn is_kept_apart(situation: &Situation<'_>, member: &Member) -> bool {
+    let is_master = situation.record.master.as_ref().is_some_and(|master| member.is(master));
+    if situation.desired.profile != Profile::Durable || situation.acknowledged() || is_master {
+        return false;
+    }
+    member.reading(situation.now).is_some_and(|info| {
+        let position =
+            if info.role == Role::Master { Some(info.master_offset) } else { Member::position(info) };
+        let ended = situation.record.lineage.iter().find(|lineage| lineage.id == info.replid);
+        let beyond = ended.and_then(|lineage| lineage.valid_up_to).zip(position);
+        info.keys > 0 && beyond.is_some_and(|(end, position)| position > end)
+    })
 }
 
 /// Raise the write quorum when enough replicas acknowledge; take it back when the record says 0.
@@ -122,7 +163,8 @@ fn set_quorum(situation: &Situation<'_>, master: &Member, info: &Info) -> Option
     }
     // The record is lowered first; here it has been.
     let lower = wanted == 0 && situation.record.write_quorum.effective == 0 && in_force;
-    (lower && situation.in_sync_count() == 0).then(|| command(master, RoleCommand::SetWriteQuorum(0)))
+    let worthless = situation.desired.write_quorum == 0 || situation.in_sync_count() == 0;
+    (lower && worthless).then(|| command(master, RoleCommand::SetWriteQuorum(0)))
 }
 
 /// The write quorum that the replicas in sync allow now.
@@ -196,12 +238,13 @@ fn register_members(situation: &Situation<'_>, next: &mut Supervision) {
 fn quorum_on_record(situation: &Situation<'_>, info: &Info) -> WriteQuorum {
     let desired = situation.desired.write_quorum;
     let effective = situation.record.write_quorum.effective;
-    let effective = if wanted_quorum(situation, info) > 0 && info.good_replicas.is_some() {
+    let in_force = info.good_replicas.is_some() || !on(Mechanism::QuorumOrder);
+    let effective = if wanted_quorum(situation, info) > 0 && in_force {
         desired
     } else if effective > 0 && is_worthless(situation, info) {
         0
     } else {
-        effective
+        effective.min(desired)
     };
     WriteQuorum { desired, effective }
 }
@@ -215,7 +258,8 @@ fn is_worthless(situation: &Situation<'_>, info: &Info) -> bool {
 /// counts: we may be the ones who cannot see the replicas.
 fn must_relax(situation: &Situation<'_>, info: &Info) -> bool {
     let Some((process, _)) = situation.master() else { return false };
-    info.good_replicas.is_none_or(|good| good == 0)
+    situation.desired.profile != Profile::Durable
+        && info.good_replicas.is_none_or(|good| good == 0)
         && situation.in_sync_count() == 0
         && situation.others(process).all(|member| {
             let silent = member.out_of_sync_since.is_some_and(|since| situation.now >= since + RELAX_AFTER);

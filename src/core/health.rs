@@ -1,10 +1,16 @@
 //! Evidence about the recorded master, in a fixed order of precedence: its own word, then its replicas' word,
 //! then certain death, then presumed death. Pure.
 
-use super::facts::{Mono, REDIS_PORT, Role};
+use std::time::Duration;
+
+use super::facts::{Mono, NodeState, REDIS_PORT, Role};
+use super::mechanism::{Mechanism, on};
 use super::members::{Class, Link, Member, REFUSAL_SPACING};
 use super::situation::{Situation, WITNESS_SILENCE, WITNESS_WINDOW, WITNESS_WORD};
 use crate::api::status::ProcessRef;
+
+/// A script that cannot be ended: after this the master counts like one that hangs.
+const BUSY_FOR: Duration = Duration::from_secs(60);
 
 /// The verdict about the recorded master.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +53,9 @@ pub fn judge(situation: &Situation<'_>, process: &ProcessRef) -> Health {
         // Its pod is gone and we hold no connection: only its replicas can still know it.
         return judge_unseen(situation, process, None);
     };
+    if !on(Mechanism::Veto) && (member.pod.terminating || !member.listed) {
+        return Health::Dead(Death::Definitive("PodDeleted"));
+    }
     if let Some(health) = own_word(situation, process, member) {
         return health;
     }
@@ -63,9 +72,15 @@ fn own_word(situation: &Situation<'_>, process: &ProcessRef, member: &Member) ->
             let info = member.reading(situation.now)?;
             Some(if info.role == Role::Master { Health::Well } else { Health::Demoted })
         }
-        class @ (Class::Busy | Class::Loading) => Some(Health::Sick(class)),
+        // A script that goes on for so long will not let it serve soon.
+        Class::Busy if has_been_busy(situation, member) => None,
+        class @ (Class::Busy | Class::Loading | Class::Denied) => Some(Health::Sick(class)),
         _ => None,
     }
+}
+
+fn has_been_busy(situation: &Situation<'_>, member: &Member) -> bool {
+    member.busy_since.is_some_and(|since| situation.now.saturating_sub(since) >= BUSY_FOR)
 }
 
 fn judge_unseen(situation: &Situation<'_>, process: &ProcessRef, member: Option<&Member>) -> Health {
@@ -80,18 +95,22 @@ fn judge_unseen(situation: &Situation<'_>, process: &ProcessRef, member: Option<
     let first_sign = member.map_or(Some(situation.evidence_since), |member| {
         // Whom nobody can ask, and nobody has asked, gives no sign at all: its silence counts from our beginning.
         let cannot_be_asked = member.link == Link::Closed && (!member.listed || member.pod.ip.is_none());
-        member.bad_since.or(cannot_be_asked.then_some(situation.evidence_since))
+        let unseen = cannot_be_asked.then_some(situation.evidence_since);
+        member.bad_since.or(member.busy_since).or(unseen)
     });
     let Some(bad_since) = first_sign.map(|since| since.max(situation.evidence_since)) else {
         return Health::Suspect; // nothing was heard yet
     };
     // 2. The replicas' word.
-    if let Some(witness) = living_witness(situation, process, bad_since) {
+    if let Some(witness) =
+        living_witness(situation, process, bad_since).filter(|_| on(Mechanism::AliveByWitness))
+    {
         return Health::AliveByWitness { witness };
     }
     // 3. Certain death.
     let ended = member.is_some_and(|member| member.is_gone() || member.ended_with_its_pod());
-    if ended && witnesses_agree(situation, process, bad_since) {
+    let agreed = witnesses_agree(situation, process, bad_since) || !on(Mechanism::QualifiedWitness);
+    if ended && agreed {
         return Health::Dead(Death::Definitive("MasterProcessEnded"));
     }
     // 4. Presumed death.
@@ -146,16 +165,27 @@ fn presumed(
         None => "MasterPodGone",
         Some((Class::Refused, member)) if member.refused_twice() => "MasterRefusesConnections",
         Some((Class::Unknown, member)) if !member.listed || member.pod.ip.is_none() => "MasterPodGone",
+        Some((Class::Unroutable | Class::Refused | Class::Unknown, member))
+            if member.pod.node_state == NodeState::Lost =>
+        {
+            "NodeLost"
+        }
         // Unknown: connections end before the first answer, as behind a proxy whose server is gone.
         Some((Class::Unroutable | Class::Unknown, _)) => "MasterUnreachable",
-        Some((class @ (Class::Hung | Class::Denied), _))
+        Some((Class::Hung, _)) => "MasterHung",
+        Some((Class::Busy, _)) => "MasterBusy",
+        Some((class @ Class::Denied, _))
             if situation.now.saturating_sub(bad_since) >= situation.desired.unreachable_after =>
         {
             return Health::Sick(class);
         }
         _ => return Health::Suspect,
     };
-    if situation.now.saturating_sub(bad_since) < situation.desired.unreachable_after {
+    let patience = match reason {
+        "MasterHung" => situation.desired.hung_after,
+        _ => situation.desired.unreachable_after,
+    };
+    if situation.now.saturating_sub(bad_since) < patience {
         return Health::Suspect;
     }
     let master_ip = member.and_then(|member| member.pod.ip);

@@ -23,8 +23,30 @@ pub enum Held {
     UnknownData,
     /// A failover would be allowed, but `spec.failover.mode` is `Manual`.
     ManualMode,
-    /// A situation that is recognized, but for which no action has been decided.
-    NotYetDecided,
+    /// The master became empty under an unknown replication id while replicas hold data.
+    EmptyMaster,
+    /// Somebody else moved the master, and data may be lost by following.
+    ExternalFailover,
+    /// Somebody else's FAILOVER does not end.
+    ForeignFailover,
+    /// The master is alive and does not let us in.
+    AccessProblem,
+    /// The master loads a data set without having been restarted.
+    LoadingMaster,
+    /// A script keeps the master busy.
+    BusyMaster,
+    /// The recorded master is dead, and others claim to be masters.
+    Ambiguous,
+    /// The best candidate lacks more than the user allows.
+    TooStale,
+    /// Deaths that are only presumed come too often.
+    Flapping,
+    /// The master should not stay, but nobody can take its place.
+    NoSuccessor,
+    /// The master cannot save, and no other pod can take its place.
+    SickMaster,
+    /// A replica holds writes that the recorded data does not have.
+    Diverged,
 }
 
 impl Held {
@@ -40,7 +62,18 @@ impl Held {
             Held::WaitingForMembers => "WaitingForMembers",
             Held::UnknownData => "UnknownData",
             Held::ManualMode => "ManualMode",
-            Held::NotYetDecided => "NotYetDecided",
+            Held::EmptyMaster => "EmptyMaster",
+            Held::ExternalFailover => "ExternalFailover",
+            Held::ForeignFailover => "ForeignFailover",
+            Held::AccessProblem => "AccessProblem",
+            Held::LoadingMaster => "LoadingMaster",
+            Held::BusyMaster => "BusyMaster",
+            Held::Ambiguous => "Ambiguous",
+            Held::TooStale => "TooStale",
+            Held::Flapping => "Flapping",
+            Held::NoSuccessor => "NoSuccessor",
+            Held::SickMaster => "SickMaster",
+            Held::Diverged => "Diverged",
         }
     }
 }

@@ -100,7 +100,16 @@ pub struct Member {
     /// Unroutable since, without anything better in between.
     pub unroutable_since: Option<Mono>,
     pub denied: Option<String>,
-    pub busy_script: bool,
+    /// Answers that a script runs, since.
+    pub busy_since: Option<Mono>,
+    /// Answers show it loading since.
+    pub loading_since: Option<Mono>,
+    /// Answers show a FAILOVER under way since.
+    pub failover_since: Option<Mono>,
+    /// When its clients were paused on this connection, and its position then.
+    pub paused: Option<(Mono, i64)>,
+    /// When its pod was told to be deleted.
+    pub deleted_at: Option<Mono>,
     /// No dial before this.
     pub redial_at: Mono,
     pub failed_dials: u32,
@@ -147,7 +156,11 @@ impl Member {
             refused: None,
             unroutable_since: None,
             denied: None,
-            busy_script: false,
+            busy_since: None,
+            loading_since: None,
+            failover_since: None,
+            paused: None,
+            deleted_at: None,
             redial_at: Mono::ZERO,
             failed_dials: 0,
             knock_pending: false,
@@ -198,7 +211,9 @@ impl Member {
                     Class::Unroutable
                 } else if late {
                     Class::Hung
-                } else if self.busy_script {
+                } else if self.denied.is_some() {
+                    Class::Denied
+                } else if self.busy_since.is_some() {
                     Class::Busy
                 } else if self.sample.as_ref().is_some_and(|sample| sample.info.loading) {
                     Class::Loading
@@ -282,6 +297,9 @@ impl Member {
         self.fenced_since = None;
         self.served_at = None;
         self.followed_at = None;
+        self.loading_since = None;
+        self.failover_since = None;
+        self.paused = None;
         self.answered(now, asked_at, info);
     }
 
@@ -291,7 +309,10 @@ impl Member {
         let position = info.replica_offset.unwrap_or(-1);
         self.stood_still =
             if self.stood_still.0 == position { (position, self.stood_still.1 + 1) } else { (position, 1) };
-        self.fenced_since = if info.is_fenced() { self.fenced_since.or(Some(now)) } else { None };
+        let since = |is: bool, before: Option<Mono>| if is { before.or(Some(now)) } else { None };
+        self.fenced_since = since(info.is_fenced(), self.fenced_since);
+        self.loading_since = since(info.loading, self.loading_since);
+        self.failover_since = since(info.failover_running, self.failover_since);
         if self.bad_since.is_none_or(|since| asked_at >= since) {
             self.forgive();
         }
@@ -307,7 +328,7 @@ impl Member {
         self.refused = None;
         self.unroutable_since = None;
         self.denied = None;
-        self.busy_script = false;
+        self.busy_since = None;
     }
 
     pub fn suspect(&mut self, now: Mono) {

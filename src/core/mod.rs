@@ -9,10 +9,12 @@ pub mod facts;
 pub mod heal;
 pub mod health;
 pub mod held;
+pub mod mechanism;
 pub mod members;
 pub mod objects;
 pub mod permission;
 pub mod plan;
+pub mod readiness;
 pub mod reads;
 pub mod route;
 #[cfg(test)]
@@ -20,4 +22,5 @@ pub mod scene;
 pub mod situation;
 pub mod story;
 pub mod supervisor;
+pub mod switch;
 pub mod valid;

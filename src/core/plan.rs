@@ -9,11 +9,15 @@ mod tests;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
-use super::facts::Info;
+use super::facts::{Info, Profile};
+use super::mechanism::{Mechanism, on};
 use crate::api::status::{Lineage, Plan, PlanKind, PlanStep, ProcessRef, Supervision, WriteQuorum};
 
 /// How many replication ids are remembered.
 const LINEAGE_LENGTH: usize = 8;
+
+/// How many failovers after a presumed death are remembered.
+pub const PRESUMED_LENGTH: usize = 3;
 
 /// A plan that is about to be recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,12 +33,23 @@ pub struct Draft {
     pub overwrites: Vec<String>,
     /// Why it is this one, for people.
     pub why: Option<String>,
+    /// The death of `from` is presumed only.
+    pub presumed: bool,
 }
 
 impl Draft {
     /// A change whose successor is still to be chosen.
     pub fn new(kind: PlanKind, reason: &'static str, from: Option<ProcessRef>) -> Self {
-        Self { kind, reason, from, to: None, offset: None, overwrites: Vec::new(), why: None }
+        Self {
+            kind,
+            reason,
+            from,
+            to: None,
+            offset: None,
+            overwrites: Vec::new(),
+            why: None,
+            presumed: false,
+        }
     }
 }
 
@@ -57,16 +72,32 @@ pub fn claim(record: &Supervision, author: &Author<'_>) -> Supervision {
     next
 }
 
-/// Record the intent. The effective write quorum counts as 0 from here on; the plan keeps the old one.
-pub fn open(record: &Supervision, author: &Author<'_>, draft: &Draft, at: Timestamp) -> Supervision {
+/// Record the intent. The effective write quorum is what the successor begins with from here on; the plan keeps the
+/// old one.
+pub fn open(
+    record: &Supervision,
+    author: &Author<'_>,
+    draft: &Draft,
+    profile: Profile,
+    at: Timestamp,
+) -> Supervision {
     let mut next = claim(record, author);
-    // Also when it replaces a plan whose promotion is on record: that record began with 0.
+    // Also when it replaces a plan whose promotion is on record: that record began with its own.
     let w_before = record.write_quorum.effective;
-    next.write_quorum.effective = 0;
+    if profile != Profile::Durable {
+        next.write_quorum.effective = 0;
+    }
+    // A switch looks at both once more before anything is promoted.
+    let is_chosen = draft.to.is_some() && draft.kind != PlanKind::Switchover;
+    if draft.presumed {
+        next.presumed.push(Time(at));
+        let surplus = next.presumed.len().saturating_sub(PRESUMED_LENGTH);
+        next.presumed.drain(..surplus);
+    }
     next.plan = Some(Plan {
         id: format!("{}-{}", author.next_epoch, author.term),
         kind: draft.kind,
-        step: if draft.to.is_some() { PlanStep::Chosen } else { PlanStep::Recorded },
+        step: if is_chosen { PlanStep::Chosen } else { PlanStep::Recorded },
         reason: draft.reason.to_owned(),
         from: draft.from.clone(),
         to: draft.to.clone(),
@@ -83,16 +114,34 @@ pub fn revoke(record: &Supervision) -> Supervision {
     with_plan(record, |plan| plan.step = PlanStep::Revoked)
 }
 
-/// Record the successor, before its promotion is sent.
-pub fn choose(record: &Supervision, to: ProcessRef) -> Supervision {
-    with_plan(record, |plan| {
-        // Once the old master itself may be promoted, with quorum 0, its old quorum protects nobody.
+/// Record the successor, before its promotion is sent. Another one than is on record needs a new epoch.
+pub fn choose(record: &Supervision, author: &Author<'_>, to: ProcessRef) -> Supervision {
+    let other = record.plan.as_ref().and_then(|plan| plan.to.as_ref()).is_some_and(|before| *before != to);
+    let base = if other && on(Mechanism::EpochAtUndo) { claim(record, author) } else { record.clone() };
+    let begins_with = record.write_quorum.effective;
+    with_plan(&base, |plan| {
+        // Once the old master itself may be promoted, what it enforced before protects nobody.
         if plan.from.as_ref() == Some(&to) {
-            plan.w_before = 0;
+            plan.w_before = plan.w_before.min(begins_with);
         }
         plan.step = PlanStep::Chosen;
         plan.to = Some(to);
     })
+}
+
+/// The successor of a switch cannot take over: the old master is promoted again, as a successor of its own.
+pub fn undo(record: &Supervision, author: &Author<'_>, from: &ProcessRef) -> Supervision {
+    choose(record, author, from.clone())
+}
+
+/// A switch whose old master was lost on the way goes on as a failover; its successor stays on record.
+pub fn revoke_switch(record: &Supervision, author: &Author<'_>) -> Supervision {
+    revoke(&claim(record, author))
+}
+
+/// A master that somebody else made is the master from now on.
+pub fn adopt(record: &Supervision, author: &Author<'_>, to: &ProcessRef, info: &Info) -> Supervision {
+    promoted(&claim(record, author), to, info, vec![to.uid.clone()])
 }
 
 /// The recorded successor is proven ended: choose again, under a new epoch.
@@ -107,7 +156,9 @@ pub fn choose_again(record: &Supervision, author: &Author<'_>) -> Supervision {
 pub fn promoted(record: &Supervision, to: &ProcessRef, info: &Info, members: Vec<String>) -> Supervision {
     let mut next = with_plan(record, |plan| plan.step = PlanStep::Promoted);
     next.master = Some(to.clone());
-    next.write_quorum.effective = 0;
+    if record.plan.is_none() {
+        next.write_quorum.effective = 0; // nobody knows what somebody else left in force
+    }
     next.ever_had_data |= info.keys > 0;
     if info.replid2_is_current(record) {
         end_current_id(&mut next, info.second_offset - 1);

@@ -26,7 +26,12 @@ pub enum Wanted {
 
 pub fn wanted(situation: &Situation<'_>) -> Wanted {
     if let Some(plan) = situation.plan().filter(|plan| plan.step < PlanStep::Promoted) {
-        let may_still_answer = plan.kind == PlanKind::Failover
+        let fails_over = match plan.kind {
+            PlanKind::Failover => true,
+            PlanKind::Switchover => plan.step >= PlanStep::Revoked && plan.to != plan.from,
+            PlanKind::Bootstrap | PlanKind::Recover => false,
+        };
+        let may_still_answer = fails_over
             && !situation.definitive
             && plan.from.as_ref().is_some_and(|from| judge(situation, from) != Health::Well);
         return if may_still_answer { Wanted::Nobody } else { Wanted::Kept };

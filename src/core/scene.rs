@@ -4,7 +4,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::facts::{AttachedReplica, Desired, Info, Mono, NodeState, PLACEHOLDER_HOST, PodFact, REDIS_PORT, Role};
+use k8s_openapi::jiff::Timestamp;
+
+use super::facts::{
+    AttachedReplica, Desired, Info, Mono, NodeState, PLACEHOLDER_HOST, PodFact, REDIS_PORT, Role,
+};
 use super::members::{Link, Member, Members, Outstanding, Sample};
 use super::situation::Situation;
 use crate::api::status::{Lineage, ProcessRef, Supervision, WriteQuorum};
@@ -15,6 +19,7 @@ pub const NOW: Mono = Duration::from_secs(3600);
 const MS: Duration = Duration::from_millis(1);
 
 /// A situation that owns its parts.
+#[expect(clippy::struct_excessive_bools, reason = "each is one independent fact")]
 #[derive(Clone, Debug)]
 pub struct Scene {
     pub desired: Desired,
@@ -26,7 +31,15 @@ pub struct Scene {
     pub api_lost_since: Option<Mono>,
     pub step_since: Mono,
     pub definitive: bool,
+    pub nothing_sent: bool,
+    pub switch_not_before: Mono,
+    pub request: Option<String>,
+    pub last_switch_ago: Option<i64>,
+    pub is_routed: bool,
 }
+
+/// The time of day at [`NOW`].
+pub const WALL: Timestamp = Timestamp::UNIX_EPOCH;
 
 impl Scene {
     /// `red-0` is the recorded master, well, with all others in sync, ten keys, and write quorum 1.
@@ -41,6 +54,7 @@ impl Scene {
                 registered: (0..replicas).map(|ordinal| format!("u{ordinal}")).collect(),
                 write_quorum: WriteQuorum { desired: 1, effective: 1 },
                 lineage: vec![Lineage { id: "line".to_owned(), valid_up_to: None }],
+                presumed: Vec::new(),
                 plan: None,
             },
             members: Members::new(),
@@ -50,6 +64,11 @@ impl Scene {
             api_lost_since: None,
             step_since: NOW.saturating_sub(Duration::from_secs(600)),
             definitive: false,
+            nothing_sent: false,
+            switch_not_before: Mono::ZERO,
+            request: None,
+            last_switch_ago: None,
+            is_routed: true,
         };
         for ordinal in 0..replicas {
             let member = member(ordinal, replicas);
@@ -70,6 +89,13 @@ impl Scene {
             api_lost_since: self.api_lost_since,
             step_since: self.step_since,
             definitive: self.definitive,
+            nothing_sent: self.nothing_sent,
+            switch_not_before: self.switch_not_before,
+            request: self.request.as_deref(),
+            last_switch_ago: self.last_switch_ago,
+            is_routed: self.is_routed,
+            next_epoch: self.record.epoch + 1,
+            wall: WALL,
         }
     }
 

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
+
 use super::facts::{Desired, Info, Mono, REDIS_PORT, Role};
 use super::members::{Class, Member, Members};
 use crate::api::status::{Plan, ProcessRef, Supervision};
@@ -17,6 +19,7 @@ pub const WITNESS_WINDOW: Duration = Duration::from_secs(5);
 pub const WITNESS_SILENCE: i64 = 3;
 
 /// The supervisor's view at one moment.
+#[expect(clippy::struct_excessive_bools, reason = "each is one independent fact")]
 #[derive(Clone, Copy)]
 pub struct Situation<'a> {
     pub now: Mono,
@@ -35,9 +38,28 @@ pub struct Situation<'a> {
     pub step_since: Mono,
     /// The death of `plan.from` was certain for this supervisor.
     pub definitive: bool,
+    /// This supervisor opened the plan in its present term, and has demoted nobody for it.
+    pub nothing_sent: bool,
+    /// No switch by our own decision before.
+    pub switch_not_before: Mono,
+    /// A switch that a person asks for, and that was not answered yet.
+    pub request: Option<&'a str>,
+    /// Seconds since the last finished switch on record.
+    pub last_switch_ago: Option<i64>,
+    /// The master Service leads to the recorded master.
+    pub is_routed: bool,
+    /// Larger than any epoch seen.
+    pub next_epoch: u64,
+    /// The time of day: only for how long ago something on record was, where no clock of ours has seen it.
+    pub wall: Timestamp,
 }
 
 impl<'a> Situation<'a> {
+    /// A person has seen what happened up to this epoch.
+    pub fn acknowledged(&self) -> bool {
+        self.desired.acknowledged.is_some_and(|epoch| epoch >= self.record.epoch)
+    }
+
     pub fn plan(&self) -> Option<&'a Plan> {
         self.record.plan.as_ref()
     }

@@ -212,6 +212,7 @@ impl ValidCluster {
             max_lost_bytes: self.max_lost_bytes,
             automatic: self.automatic,
             data_expected: false,
+            scale_in_to: None,
             switchover: None,
             acknowledged: None,
         }
@@ -241,6 +242,7 @@ pub fn desired_from_running(replicas: u32) -> Desired {
         max_lost_bytes: None,
         automatic: true,
         data_expected: false,
+        scale_in_to: None,
         switchover: None,
         acknowledged: None,
     }

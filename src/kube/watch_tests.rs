@@ -38,7 +38,7 @@ fn of_a_pod_only_the_facts_stay() {
                 ip: Some("fd00::9".parse().unwrap()),
                 node: Some("node-3".into()),
                 node_state: NodeState::Fit,
-            terminating: false,
+                terminating: false,
                 role_label: Some("replica".into()),
             },
         }

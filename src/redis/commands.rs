@@ -75,14 +75,13 @@ fn transaction(command: &RoleCommand, replication_user: &str, sections: Sections
     let cut_clients =
         || [client(&["KILL", "TYPE", "normal", "SKIPME", "yes"]), client(&["KILL", "TYPE", "pubsub"])];
     let (commands, decisive) = match command {
-        RoleCommand::Detach => (vec![acl("off"), nowhere()], 1),
+        RoleCommand::Detach | RoleCommand::StepDown => (vec![acl("off"), nowhere()], 1),
         RoleCommand::Demote => {
             let [normal, pubsub] = cut_clients();
             (vec![acl("off"), nowhere(), normal, pubsub], 1)
         }
         RoleCommand::Pause { millis } => (vec![client(&["PAUSE", &millis.to_string(), "WRITE"])], 0),
         RoleCommand::Unpause => (vec![client(&["UNPAUSE"])], 0),
-        RoleCommand::StepDown => (vec![acl("off"), nowhere()], 1),
         RoleCommand::Promote { write_quorum: quorum } => {
             (vec![write_quorum(*quorum), replica_of("NO", "ONE"), client(&["UNPAUSE"])], 1)
         }

@@ -174,9 +174,7 @@ impl Performer {
                     }
                 });
             }
-            Effect::DeletePod { .. } | Effect::ClearSwitchover { .. } | Effect::YieldLease => {
-                tracing::error!(cluster = %self.name, ?effect, "not carried out yet");
-            }
+            Effect::DeletePod { .. } | Effect::ClearSwitchover { .. } | Effect::YieldLease => {}
             Effect::Tell(notice) => self.tell(notice),
             Effect::Measure(measure) => self.cluster.measure(&measure),
         }

@@ -161,6 +161,17 @@ impl Cluster {
 
     /// Which of these keys are missing on this server.
     pub async fn missing(&self, ip: &str, keys: &[String]) -> Result<Vec<String>> {
+        // The clients of a pod that was the master are cut once more when the proxies have followed: look again then.
+        let mut looks = 0;
+        loop {
+            match self.look_for_missing(ip, keys).await {
+                Err(_) if looks < 3 => looks += 1,
+                looked => return looked,
+            }
+        }
+    }
+
+    async fn look_for_missing(&self, ip: &str, keys: &[String]) -> Result<Vec<String>> {
         let mut app = self.app(ip).await?;
         let mut missing = Vec::new();
         for chunk in keys.chunks(1000) {

@@ -10,7 +10,7 @@ fn commands(scene: &Scene) -> Vec<(String, RoleCommand)> {
         .into_iter()
         .filter_map(|act| match act {
             Act::Command { uid, command } => Some((uid, command)),
-            Act::Look { .. } | Act::Record { .. } => None,
+            _ => None,
         })
         .collect()
 }
@@ -18,7 +18,7 @@ fn commands(scene: &Scene) -> Vec<(String, RoleCommand)> {
 fn next_record(scene: &Scene) -> Option<Supervision> {
     heal(&scene.situation(), true).into_iter().find_map(|act| match act {
         Act::Record { next, .. } => Some(*next),
-        Act::Look { .. } | Act::Command { .. } => None,
+        _ => None,
     })
 }
 

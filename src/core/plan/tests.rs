@@ -18,7 +18,7 @@ fn failover() -> Draft {
 
 fn opened() -> Supervision {
     let record = Scene::settled(3).record;
-    open(&record, &author(8), &failover(), Timestamp::UNIX_EPOCH)
+    open(&record, &author(8), &failover(), Profile::Balanced, Timestamp::UNIX_EPOCH)
 }
 
 fn info(replid2: &str, second_offset: i64) -> Info {
@@ -37,7 +37,7 @@ fn a_pod_promoted_with_its_own_data_makes_strangers_of_the_rest() {
     {
         let draft = Draft { kind, to: Some(process("b")), overwrites: vec!["c".to_owned()], ..failover() };
         let before = Supervision { registered: vec!["a".to_owned()], ..Supervision::default() };
-        let record = open(&before, &author(1), &draft, Timestamp::UNIX_EPOCH);
+        let record = open(&before, &author(1), &draft, Profile::Balanced, Timestamp::UNIX_EPOCH);
         let info = crate::core::scene::Scene::settled(2).info(0).clone();
         let next = promoted(&record, &process("b"), &info, vec!["b".to_owned(), "c".to_owned()]);
         assert_eq!(next.registered, registered);
@@ -55,14 +55,16 @@ fn opening_a_plan_claims_the_cluster_and_takes_the_write_quorum_out_of_force() {
 
 #[test]
 fn a_plan_that_replaces_a_plan_counts_no_write_quorum() {
-    let record = open(&opened(), &author(9), &failover(), Timestamp::UNIX_EPOCH);
+    let record = open(&opened(), &author(9), &failover(), Profile::Balanced, Timestamp::UNIX_EPOCH);
     assert_eq!(record.plan.unwrap().w_before, 0);
 }
 
 #[test]
 fn a_plan_whose_successor_is_known_begins_at_the_choice() {
     let draft = Draft { kind: PlanKind::Bootstrap, to: Some(process("a")), from: None, ..failover() };
-    let plan = open(&Supervision::default(), &author(1), &draft, Timestamp::UNIX_EPOCH).plan.unwrap();
+    let plan = open(&Supervision::default(), &author(1), &draft, Profile::Balanced, Timestamp::UNIX_EPOCH)
+        .plan
+        .unwrap();
     assert_eq!(plan.step, PlanStep::Chosen);
 }
 
@@ -70,26 +72,30 @@ fn a_plan_whose_successor_is_known_begins_at_the_choice() {
 fn two_plans_never_share_an_id() {
     let first = opened().plan.unwrap().id;
     let second =
-        open(&Scene::settled(3).record, &author(9), &failover(), Timestamp::UNIX_EPOCH).plan.unwrap().id;
+        open(&Scene::settled(3).record, &author(9), &failover(), Profile::Balanced, Timestamp::UNIX_EPOCH)
+            .plan
+            .unwrap()
+            .id;
     assert_ne!(first, second);
 }
 
 #[test]
 fn choosing_the_old_master_itself_makes_its_old_quorum_worthless() {
-    assert_eq!(choose(&opened(), process("b")).plan.unwrap().w_before, 1);
-    assert_eq!(choose(&opened(), process("a")).plan.unwrap().w_before, 0);
+    assert_eq!(choose(&opened(), &author(9), process("b")).plan.unwrap().w_before, 1);
+    assert_eq!(choose(&opened(), &author(9), process("a")).plan.unwrap().w_before, 0);
 }
 
 #[test]
 fn choosing_again_raises_the_epoch_and_forgets_the_successor() {
-    let record = choose_again(&choose(&opened(), process("b")), &author(9));
+    let record = choose_again(&choose(&opened(), &author(9), process("b")), &author(9));
     let plan = record.plan.unwrap();
     assert_eq!((record.epoch, plan.step, plan.to, plan.w_before), (9, PlanStep::Revoked, None, 1));
 }
 
 #[test]
 fn a_promotion_ends_the_current_id_where_the_successor_took_over() {
-    let record = promoted(&choose(&opened(), process("b")), &process("b"), &info("line", 1001), vec![]);
+    let record =
+        promoted(&choose(&opened(), &author(9), process("b")), &process("b"), &info("line", 1001), vec![]);
     assert_eq!(record.master, Some(process("b")));
     assert_eq!(record.lineage[0], Lineage { id: "line".to_owned(), valid_up_to: Some(1000) });
     assert_eq!(record.lineage[1], Lineage { id: "fresh".to_owned(), valid_up_to: None });
@@ -97,7 +103,8 @@ fn a_promotion_ends_the_current_id_where_the_successor_took_over() {
 
 #[test]
 fn a_promotion_without_a_common_history_leaves_nothing_of_the_old_id_comparable() {
-    let record = promoted(&choose(&opened(), process("b")), &process("b"), &info("random", 1), vec![]);
+    let record =
+        promoted(&choose(&opened(), &author(9), process("b")), &process("b"), &info("random", 1), vec![]);
     assert_eq!(record.lineage[0].valid_up_to, Some(-1));
 }
 

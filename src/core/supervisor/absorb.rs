@@ -81,7 +81,7 @@ impl Supervisor {
             Event::PodConfirmed { ticket, ip } => self.pod_confirmed(ticket, ip),
             Event::Tick => {}
         }
-        self.note_streams(mono);
+        self.note_streams(now);
     }
 
     fn lead(&mut self, now: Mono, term: String) {
@@ -92,6 +92,7 @@ impl Supervisor {
         self.reading = false;
         self.read_at = now;
         self.lease = None;
+        self.untouched = None;
         self.confirmed = None;
         self.routing.pending = None;
         self.reads.pending = None;
@@ -132,7 +133,7 @@ impl Supervisor {
     }
 
     /// This is what the API server has.
-    fn keep(&mut self, status: RedisClusterStatus) {
+    pub(super) fn keep(&mut self, status: RedisClusterStatus) {
         let before = std::mem::replace(&mut self.record, status.supervision.clone().unwrap_or_default());
         if before.master != self.record.master {
             // Who streamed from another master is no witness of this one.
@@ -256,9 +257,13 @@ impl Supervisor {
         };
         match outcome {
             ProbeOutcome::Answered(info) => member.answered(now, asked_at, *info),
-            ProbeOutcome::Refused(_) => {
+            ProbeOutcome::Refused(why) => {
                 member.asked.retain(|asked| *asked > asked_at);
-                member.busy_script = true;
+                if why.starts_with("BUSY") {
+                    member.busy_since.get_or_insert(now);
+                } else {
+                    member.denied = Some(why);
+                }
                 member.sample = member.sample.take().map(|mut sample| {
                     sample.answered_at = now;
                     sample
@@ -279,15 +284,14 @@ impl Supervisor {
         match outcome {
             CommandOutcome::Done(info) => {
                 match command.command {
+                    RoleCommand::Pause { .. } => member.paused = Some((now.mono, info.master_offset)),
+                    RoleCommand::Unpause | RoleCommand::StepDown => member.paused = None,
                     RoleCommand::Serve => member.served_at = Some(now.mono),
                     RoleCommand::Follow { .. } => member.followed_at = Some(now.mono),
                     RoleCommand::Detach
                     | RoleCommand::Demote
                     | RoleCommand::Promote { .. }
                     | RoleCommand::CutClients
-                    | RoleCommand::Pause { .. }
-                    | RoleCommand::Unpause
-                    | RoleCommand::StepDown
                     | RoleCommand::KillScript
                     | RoleCommand::SetWriteQuorum(_) => {}
                 }
@@ -455,9 +459,10 @@ impl Supervisor {
     }
 
     /// Remember who streams from the recorded master, and since when each pod is in sync.
-    fn note_streams(&mut self, now: Mono) {
+    fn note_streams(&mut self, now: Now) {
         let Some(desired) = self.desired.clone() else { return };
         let situation = self.situation(now, &desired);
+        let now = now.mono;
         let master = situation.master().and_then(|(_, member)| member);
         let master_ip = master.and_then(|member| member.pod.ip);
         let master_uid = master.map(|member| member.pod.uid.clone());

@@ -12,6 +12,7 @@ use crate::core::facts::{Desired, Mono, Now, ReadsFact, Role, RouteFact};
 use crate::core::heal;
 use crate::core::health::{Death, Health, judge};
 use crate::core::held::Held;
+use crate::core::mechanism::{Mechanism, on};
 use crate::core::members::Outstanding;
 use crate::core::plan::{self, Author};
 use crate::core::reads::{self, JOIN_AFTER};
@@ -23,6 +24,9 @@ const LABEL_PAUSE: Mono = Mono::from_secs(2);
 
 /// Pause before a pod is read live again.
 const CONFIRM_PAUSE: Mono = Mono::from_secs(1);
+
+/// Pause before a pod is deleted again.
+const DELETE_PAUSE: Mono = Mono::from_secs(60);
 
 /// A pod is called a replica no longer after it was out of sync for this long.
 const LEAVE_AFTER: Mono = Mono::from_secs(1);
@@ -37,7 +41,8 @@ impl Supervisor {
             self.read_object(now.mono, effects);
         }
         self.note_step(now.mono);
-        let (rule, decision) = decide(&self.situation(now.mono, &desired));
+        self.answer_requests(now, &desired, effects);
+        let (rule, decision) = decide(&self.situation(now, &desired));
         self.rule = rule;
         let may_act = self.stored.is_some() && self.write.is_none();
         let mut acts = Vec::new();
@@ -57,22 +62,29 @@ impl Supervisor {
                     held.clone_from(&self.held);
                 }
             }
-            Decision::Heal => {
+            Decision::Do(act, said) => {
+                held = said;
+                if may_act {
+                    acts.push(*act);
+                }
+            }
+            Decision::Heal(said) => {
+                held = said;
                 if may_act {
                     // The answer to the write is a stage of the story: it is waited for.
                     let routed = self.is_routed() && self.routing.pending.is_none();
-                    acts = heal::heal(&self.situation(now.mono, &desired), routed);
+                    acts = heal::heal(&self.situation(now, &desired), routed);
                 }
             }
         }
-        self.confirm_replacement(now.mono, &desired, effects);
+        self.confirm_replacement(now, &desired, effects);
         self.note_suspicion(now, &desired, effects);
         self.set_held(now, held, effects);
         self.perform(now, acts, effects);
         self.steer(now, &desired, effects);
-        self.steer_reads(now.mono, &desired, effects);
-        self.evict(now.mono, &desired, effects);
-        self.label(now.mono, &desired, effects);
+        self.steer_reads(now, &desired, effects);
+        self.evict(now, &desired, effects);
+        self.label(now, &desired, effects);
         self.publish(now, effects);
     }
 
@@ -83,11 +95,14 @@ impl Supervisor {
         }
     }
 
-    fn author_epoch(&self) -> u64 {
+    pub(super) fn author_epoch(&self) -> u64 {
         self.max_epoch.max(self.record.epoch) + 1
     }
 
     pub(super) fn is_claimed(&self) -> bool {
+        if !on(Mechanism::ClaimByEachTerm) {
+            return true;
+        }
         !self.unsettled
             && self.record.holder.as_deref() == self.term()
             && self.record.plan.as_ref().is_none_or(|plan| Some(plan.holder.as_str()) == self.term())
@@ -97,14 +112,17 @@ impl Supervisor {
     fn open(&mut self, now: Now, draft: &plan::Draft, death: &Death, effects: &mut Vec<Effect>) {
         let Some(term) = self.term().map(str::to_owned) else { return };
         let author = Author { term: &term, next_epoch: self.author_epoch() };
-        let next = plan::open(&self.record, &author, draft, now.wall);
+        let profile = self.desired.as_ref().map(|desired| desired.profile).unwrap_or_default();
+        let next = plan::open(&self.record, &author, draft, profile, now.wall);
         // A plan whose promotion is on record was finished in all but healing.
         if self.record.plan.as_ref().is_some_and(|plan| plan.step == PlanStep::Promoted) {
             let finished = self.conclude(now).map(|last| Effect::Measure(Measure::Finished(Box::new(last))));
             effects.extend(finished);
         }
-        let definitive = matches!(death, Death::Definitive(_));
+        // A switch begins with a master that is well.
+        let definitive = matches!(death, Death::Definitive(_)) && draft.kind != PlanKind::Switchover;
         self.definitive = definitive;
+        self.untouched = next.plan.as_ref().map(|plan| plan.id.clone());
         self.story = Story {
             plan: next.plan.as_ref().map(|plan| plan.id.clone()).unwrap_or_default(),
             first_sign: self.first_sign(draft.from.as_ref().map(|from| from.uid.as_str())).or(Some(now.mono)),
@@ -139,7 +157,7 @@ impl Supervisor {
             return (claim.into_iter().collect(), None);
         }
         let author = Author { term: &term, next_epoch: self.author_epoch() };
-        let situation = self.situation(now.mono, desired);
+        let situation = self.situation(now, desired);
         // Certainty found later than the plan counts as well.
         let certain = plan.from.as_ref().filter(|_| plan.step < PlanStep::Chosen).is_some_and(|from| {
             matches!(judge(&situation, from), Health::Dead(Death::Definitive(_)) | Health::Demoted)
@@ -182,7 +200,11 @@ impl Supervisor {
                 Act::Command { uid, command } if claimed && self.lease_is_checked() => {
                     self.command(now.mono, &uid, command, effects);
                 }
-                Act::Command { .. } => {}
+                Act::DeletePod { uid } if claimed && self.lease_is_checked() => {
+                    self.delete_pod(now.mono, &uid, effects);
+                }
+                Act::Command { .. } | Act::DeletePod { .. } => {}
+                Act::YieldLease => self.yield_lease(effects),
                 Act::Record { next, what } => {
                     let next = if claimed { *next } else { self.claim_within(*next) };
                     self.write(now, &next, what, effects);
@@ -203,11 +225,42 @@ impl Supervisor {
         }
     }
 
+    /// It hangs, and what it hinders cannot go on: Kubernetes ends it and makes another one.
+    fn delete_pod(&mut self, now: Mono, uid: &str, effects: &mut Vec<Effect>) {
+        let Some(member) = self.members.get_mut(uid) else { return };
+        if member.deleted_at.is_some_and(|at| now < at + DELETE_PAUSE) {
+            return;
+        }
+        member.deleted_at = Some(now);
+        let pod = member.pod.name.clone();
+        let message = format!(
+            "{pod} has hung for a minute and is in the way of the master's place: its pod is deleted"
+        );
+        self.tell(true, "HungPodDeleted", message, effects);
+        effects.push(Effect::DeletePod { pod, uid: uid.to_owned() });
+    }
+
+    /// Once for a plan: two operators that both do not reach it must not hand the lease to and fro.
+    fn yield_lease(&mut self, effects: &mut Vec<Effect>) {
+        let plan = self.record.plan.as_ref().map(|plan| plan.id.clone());
+        if plan.is_none() || self.yielded == plan {
+            return;
+        }
+        self.yielded = plan;
+        let message =
+            "this operator does not reach a pod on which the open plan depends: another one may try";
+        self.tell(true, "LeaseHandedOver", message.to_owned(), effects);
+        effects.push(Effect::YieldLease);
+    }
+
     fn command(&mut self, now: Mono, uid: &str, command: RoleCommand, effects: &mut Vec<Effect>) {
         let ticket = self.ticket();
         let Some(member) = self.members.get_mut(uid) else { return };
         let idle = member.outstanding.is_none() && now >= member.command_again_at;
         let Some(link) = member.link_id().filter(|_| idle) else { return };
+        if !matches!(command, RoleCommand::Pause { .. } | RoleCommand::Unpause) {
+            self.untouched = None;
+        }
         member.outstanding = Some(Outstanding { ticket, command: command.clone(), sent_at: now });
         effects.push(Effect::Command { ticket, uid: uid.to_owned(), link, command });
     }
@@ -229,12 +282,17 @@ impl Supervisor {
         let ticket = self.ticket();
         let status = Box::new(status);
         effects.push(Effect::WriteStatus { ticket, expect, status: status.clone() });
+        if !on(Mechanism::PlanBeforeCommand) {
+            self.keep(*status);
+            return;
+        }
         self.write = Some(PendingWrite { ticket, status, what });
     }
 
     /// The recorded master's pod runs another process: read the pod live before that counts as a death.
-    fn confirm_replacement(&mut self, now: Mono, desired: &Desired, effects: &mut Vec<Effect>) {
+    fn confirm_replacement(&mut self, now: Now, desired: &Desired, effects: &mut Vec<Effect>) {
         let situation = self.situation(now, desired);
+        let now = now.mono;
         let Some((master, Some(member))) = situation.master() else { return };
         let (Some(process), Some(link)) = (member.process(), member.link_id()) else { return };
         if process.run_id == master.run_id || situation.replaced_confirmed || !member.listed {
@@ -264,7 +322,7 @@ impl Supervisor {
         if self.stored.is_none() || self.routing.pending.is_some() || now.mono < self.routing.retry_at {
             return;
         }
-        let situation = self.situation(now.mono, desired);
+        let situation = self.situation(now, desired);
         let endpoint = match route::wanted(&situation) {
             Wanted::Kept => return self.claim_route(effects),
             Wanted::Nobody => None,
@@ -338,9 +396,9 @@ impl Supervisor {
     }
 
     /// Make the replicas Service lead where it should, after the master's.
-    fn steer_reads(&mut self, now: Mono, desired: &Desired, effects: &mut Vec<Effect>) {
+    fn steer_reads(&mut self, now: Now, desired: &Desired, effects: &mut Vec<Effect>) {
         let busy = self.reads.pending.is_some() || self.routing.pending.is_some() || self.write.is_some();
-        if self.stored.is_none() || busy || now < self.reads.not_before {
+        if self.stored.is_none() || busy || now.mono < self.reads.not_before {
             return;
         }
         let situation = self.situation(now, desired);
@@ -363,32 +421,33 @@ impl Supervisor {
 
     /// Cut the clients that still came to a pod after the Service had left it. A pod that does not answer by then
     /// has none.
-    fn evict(&mut self, now: Mono, desired: &Desired, effects: &mut Vec<Effect>) {
+    fn evict(&mut self, now: Now, desired: &Desired, effects: &mut Vec<Effect>) {
         let due: Vec<String> =
-            self.evictions.iter().filter(|(_, at)| now >= **at).map(|(uid, _)| uid.clone()).collect();
+            self.evictions.iter().filter(|(_, at)| now.mono >= **at).map(|(uid, _)| uid.clone()).collect();
         for uid in due {
             let member = self.situation(now, desired).members.get(&uid);
             let busy = member.is_some_and(|member| member.outstanding.is_some());
             if busy || !self.is_claimed() || !self.lease_is_checked() {
                 continue; // later
             }
-            let reading = member.and_then(|member| member.settled(now));
+            let reading = member.and_then(|member| member.settled(now.mono));
             let is_replica = reading.is_some_and(|info| info.role == Role::Replica);
             self.evictions.remove(&uid);
             if is_replica {
-                self.command(now, &uid, RoleCommand::CutClients, effects);
+                self.command(now.mono, &uid, RoleCommand::CutClients, effects);
             }
         }
     }
 
     /// Role labels, for people and budgets.
-    fn label(&mut self, now: Mono, desired: &Desired, effects: &mut Vec<Effect>) {
+    fn label(&mut self, now: Now, desired: &Desired, effects: &mut Vec<Effect>) {
         if self.record.plan.as_ref().is_some_and(|plan| plan.step < PlanStep::Promoted)
             || self.stored.is_none()
         {
             return;
         }
         let situation = self.situation(now, desired);
+        let now = now.mono;
         let mut labels = Vec::new();
         for member in situation.listed() {
             let is_master = situation.master().is_some_and(|(master, _)| master.uid == member.pod.uid);

@@ -7,6 +7,7 @@ mod absorb;
 mod act;
 mod observe;
 mod publish;
+mod requests;
 mod tell;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use super::advance::Recorded;
 use super::event::{Effect, Event};
 use super::facts::{ControllerReport, Desired, LinkId, Mono, Now, ReadsFact, RouteFact, Ticket};
 use super::held::Held;
+use super::mechanism::{Mechanism, on};
 use super::members::Members;
 use super::situation::Situation;
 use super::story::Story;
@@ -124,6 +126,13 @@ pub struct Supervisor {
     step: Option<(String, PlanStep, u64)>,
     step_since: Mono,
     definitive: bool,
+    /// The plan that was opened in this term and for which nobody was demoted yet.
+    untouched: Option<String>,
+    switch_not_before: Mono,
+    /// The request for a switch that was answered, and when its removal was asked for.
+    answered: Option<(String, Mono)>,
+    /// The plan for which the lease was handed over.
+    yielded: Option<String>,
     story: Story,
     rule: &'static str,
     held: Option<(Held, String)>,
@@ -169,6 +178,10 @@ impl Supervisor {
             step: None,
             step_since: Mono::ZERO,
             definitive: false,
+            untouched: None,
+            switch_not_before: Mono::ZERO,
+            answered: None,
+            yielded: None,
             story: Story::default(),
             rule: "Standby",
             held: None,
@@ -208,7 +221,7 @@ impl Supervisor {
 
     /// If we come late to our own appointment, the world went on without us: old evidence is void.
     fn doubt_ourselves(&mut self, now: Mono) {
-        if self.due.is_some_and(|due| now > due + STALL) {
+        if self.due.is_some_and(|due| now > due + STALL) && on(Mechanism::SelfDoubt) {
             self.void_evidence(now);
         }
     }
@@ -221,7 +234,7 @@ impl Supervisor {
         }
     }
 
-    fn situation<'a>(&'a self, now: Mono, desired: &'a Desired) -> Situation<'a> {
+    fn situation<'a>(&'a self, now: Now, desired: &'a Desired) -> Situation<'a> {
         let replaced_confirmed = self.record.master.as_ref().is_some_and(|master| {
             let link = self.members.get(&master.uid).and_then(super::members::Member::link_id);
             link.is_some()
@@ -229,7 +242,8 @@ impl Supervisor {
                     == link.map(|link| (master.uid.as_str(), link))
         });
         Situation {
-            now,
+            now: now.mono,
+            wall: now.wall,
             desired,
             record: &self.record,
             members: &self.members,
@@ -239,6 +253,16 @@ impl Supervisor {
             api_lost_since: self.api_lost_since,
             step_since: self.step_since,
             definitive: self.definitive,
+            nothing_sent: self
+                .record
+                .plan
+                .as_ref()
+                .is_some_and(|plan| self.untouched.as_ref() == Some(&plan.id)),
+            switch_not_before: self.switch_not_before,
+            request: self.request(desired),
+            last_switch_ago: self.last_switch_ago(now.wall),
+            is_routed: self.is_routed(),
+            next_epoch: self.author_epoch(),
         }
     }
 

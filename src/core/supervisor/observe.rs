@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::{Mode, Supervisor};
+use crate::api::status::{PlanKind, PlanStep};
 use crate::core::event::Effect;
 use crate::core::facts::Mono;
 use crate::core::members::{Link, Member, PROBE_DEADLINE};
@@ -18,6 +19,8 @@ const REPLICA_RHYTHM: Duration = Duration::from_millis(500);
 const HOT_RHYTHM: Duration = Duration::from_millis(4);
 /// How long those first moments last.
 const HOT_FOR: Duration = Duration::from_millis(150);
+/// As long as a switch can last.
+const SWITCHING_FOR: Duration = Duration::from_secs(2);
 /// Unanswered probes on one connection.
 const OUTSTANDING: usize = 2;
 /// Rhythm of looking at the clock.
@@ -65,6 +68,15 @@ impl Supervisor {
         let is_master = self.record.master.as_ref().is_some_and(|master| master.uid == uid);
         let normal = if is_master { MASTER_RHYTHM } else { REPLICA_RHYTHM };
         let Some(since) = self.trouble_since() else { return normal };
+        // Clients wait while a switch is under way, and it is given up after two seconds.
+        let switching = self
+            .record
+            .plan
+            .as_ref()
+            .is_some_and(|plan| plan.kind == PlanKind::Switchover && plan.step < PlanStep::Promoted);
+        if switching && now.saturating_sub(self.step_since) < SWITCHING_FOR {
+            return HOT_RHYTHM;
+        }
         if now.saturating_sub(since) < HOT_FOR { HOT_RHYTHM } else { normal / 4 }
     }
 

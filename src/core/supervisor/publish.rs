@@ -8,11 +8,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use super::Supervisor;
 use crate::api::status::{LastFailover, MemberStatus, Phase, PlanStep, RedisClusterStatus, Supervision};
 use crate::core::advance::Recorded;
-use crate::core::candidate;
 use crate::core::event::{Effect, Measure, StateGauges};
 use crate::core::facts::{Info, Mono, Now, Role};
 use crate::core::heal::may_be_overwritten;
 use crate::core::members::{Class, Member};
+use crate::core::readiness::readiness;
 use crate::core::situation::Situation;
 
 /// Smallest pause between two writes that only tell.
@@ -67,7 +67,7 @@ impl Supervisor {
         let before = self.stored.clone().unwrap_or_default();
         let (members, ready, verdicts) = match &self.desired {
             Some(desired) => {
-                let situation = Situation { record, ..self.situation(now.mono, desired) };
+                let situation = Situation { record, ..self.situation(now, desired) };
                 (member_states(&situation), ready(&situation), self.verdicts(&situation))
             }
             None => (before.members.clone(), 0, vec![spec_valid(self)]),
@@ -143,7 +143,7 @@ impl Supervisor {
 
     fn measure(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let Some(desired) = self.desired.clone() else { return };
-        let situation = self.situation(now.mono, &desired);
+        let situation = self.situation(now, &desired);
         let gauges = StateGauges {
             epoch: self.record.epoch,
             has_master: situation.well_master().is_some(),
@@ -221,35 +221,11 @@ fn replication_healthy(situation: &Situation<'_>) -> Verdict {
     ("ReplicationHealthy", false, "ReplicasMissing".to_owned(), message)
 }
 
-/// Would a failover be allowed if the master died now?
 fn failover_ready(situation: &Situation<'_>) -> Verdict {
-    let no = |reason: &str, message: String| ("FailoverReady", false, reason.to_owned(), message);
-    if situation.desired.replicas < 2 {
-        return no("SinglePod", "a single pod has nobody to fail over to; set spec.replicas to 3".to_owned());
+    match readiness(situation) {
+        Ok((reason, message)) => ("FailoverReady", true, reason.to_owned(), message),
+        Err((reason, message)) => ("FailoverReady", false, reason.to_owned(), message),
     }
-    let Some((master, info)) = situation.well_master() else {
-        return no("NoMaster", "there is no master that answers".to_owned());
-    };
-    if situation.plan().is_some() {
-        return no("ChangeUnderWay", "a change of the master is under way".to_owned());
-    }
-    if situation.current_id() != Some(info.replid.as_str()) {
-        return no("LineageNotRecorded", "the master's replication id is not on record yet".to_owned());
-    }
-    let candidates = situation
-        .others(situation.record.master.as_ref().unwrap_or(&crate::api::status::ProcessRef::default()))
-        .filter(|member| situation.in_sync(member) && candidate::examine(situation, member).is_ok())
-        .count();
-    if candidates == 0 {
-        return no("NoCandidate", format!("no replica could replace {} now", master.pod.name));
-    }
-    if !situation.desired.automatic {
-        let message =
-            "a replica in sync could replace the master, but spec.failover.mode is Manual".to_owned();
-        return no("ManualMode", message);
-    }
-    let message = "a replica in sync can replace the master".to_owned();
-    ("FailoverReady", true, "CandidateInSync".to_owned(), message)
 }
 
 fn spec_valid(supervisor: &Supervisor) -> Verdict {

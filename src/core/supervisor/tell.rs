@@ -11,14 +11,23 @@ use crate::core::held::Held;
 /// A hold is told when it begins, and then this often.
 const REPEAT: Mono = Mono::from_secs(600);
 
+/// Pause before a switch of our own decision is tried again.
+const SWITCH_AGAIN: Mono = Mono::from_secs(10);
+
 impl Supervisor {
-    fn tell(&self, warning: bool, reason: &'static str, message: String, effects: &mut Vec<Effect>) {
+    pub(super) fn tell(
+        &self,
+        warning: bool,
+        reason: &'static str,
+        message: String,
+        effects: &mut Vec<Effect>,
+    ) {
         effects.push(Effect::Tell(Notice { warning, reason, message, epoch: self.record.epoch }));
     }
 
     /// The first bad sign of the master, and whether one is pending.
     pub(super) fn note_suspicion(&mut self, now: Now, desired: &Desired, effects: &mut Vec<Effect>) {
-        let situation = self.situation(now.mono, desired);
+        let situation = self.situation(now, desired);
         let suspected = situation.plan().is_none()
             && situation.master().is_some_and(|(process, member)| {
                 let health = judge(&situation, process);
@@ -137,6 +146,7 @@ impl Supervisor {
             Recorded::Promoted => {
                 self.story.on_record = Some(now.mono);
                 self.tell(false, "MasterPromoted", format!("{to} is the master"), effects);
+                self.switch_ended(now, &reason, effects);
             }
             Recorded::FalseAlarm => {
                 let message = format!("{from} answers as a well master: the failover is called off");
@@ -148,6 +158,29 @@ impl Supervisor {
             Recorded::Abandoned => {
                 let message = "the situation changed before anybody was promoted: deciding anew".to_owned();
                 self.tell(false, "PlanAbandoned", message, effects);
+            }
+            Recorded::SwitchGivenUp { why } => {
+                let message = format!("{from} stays the master, nobody was demoted: {why}");
+                self.tell(true, "SwitchoverGivenUp", message, effects);
+                self.switch_not_before = now.mono + SWITCH_AGAIN;
+                self.switch_ended(now, &reason, effects);
+            }
+            Recorded::Undone => {
+                let message = format!(
+                    "the successor did not receive everything that {from} had: {from} is promoted again"
+                );
+                self.tell(true, "SwitchoverUndone", message, effects);
+                self.switch_not_before = now.mono + SWITCH_AGAIN;
+                self.switch_ended(now, &reason, effects);
+            }
+            Recorded::SwitchBroken => {
+                let message = format!("{from} was lost on the way to {to}: going on as a failover");
+                self.tell(true, "SwitchoverBroken", message, effects);
+            }
+            Recorded::Adopted { pod, from } => {
+                let message =
+                    format!("somebody made {pod} the master instead of {from}: it is on record now");
+                self.tell(true, "ExternalFailoverAdopted", message, effects);
             }
             Recorded::Closed => self.tell_closed(effects),
             Recorded::Admitted { pod } => {

@@ -36,6 +36,7 @@ fn empty_spec_is_three_pods_with_the_default_image() {
             max_lost_bytes: None,
             automatic: true,
             data_expected: false,
+            scale_in_to: None,
             switchover: None,
             acknowledged: None,
         }

@@ -24,7 +24,9 @@ fn a_killed_master_is_replaced_within_milliseconds_and_routed_with_one_write() {
     assert!(stage.until(5 * SECOND, |stage| finished(stage, "cache-0")), "{:?}", stage.record());
     assert_eq!(stage.route_writes, 1);
     assert_eq!(stage.masters().len(), 1);
-    assert!(stage.until(5 * SECOND, |stage| stage.condition("FailoverReady").0 == "True"));
+    assert!(stage.until(5 * SECOND, |stage| stage.condition("FailoverReady").1 == "NoQuorum"), "one is away");
+    stage.restart("cache-0", false);
+    assert!(stage.until(9 * SECOND, |stage| stage.condition("FailoverReady").0 == "True"));
     let last = stage.status.clone().unwrap().last_failover.unwrap();
     assert_eq!((last.from.as_deref(), last.to.as_str()), (Some("cache-0"), stage.master().as_str()));
     assert!(last.stages.is_some());

@@ -89,15 +89,17 @@ fn a_stalled_supervisor_forgets_what_it_saw() {
 }
 
 #[test]
-fn a_hung_master_is_named_and_left() {
+fn a_hung_master_is_replaced_after_its_time_and_its_lease_and_its_pod_is_ended_later() {
     let mut stage = Stage::settled(3);
     stage.node("cache-0").frozen = true;
-    for name in ["cache-1", "cache-2"] {
-        stage.node(name).link_up = false;
-    }
-    stage.run(20 * SECOND);
-    assert_eq!(stage.condition("Held").1, "NotYetDecided");
-    assert_eq!(stage.record().master.unwrap().pod, "cache-0");
+    stage.run(5 * SECOND);
+    assert_eq!(stage.record().plan, None, "a long command looks like that");
+    assert!(stage.until(20 * SECOND, |stage| stage.master() != "cache-0"), "{:?}", stage.reasons());
+    stage.run(30 * SECOND);
+    assert_eq!(stage.deleted, [] as [&str; 0]);
+    stage.run(60 * SECOND);
+    assert_eq!(stage.deleted, ["cache-0"], "it would wake as a master");
+    assert_eq!(stage.broken, [] as [&str; 0]);
 }
 
 #[test]

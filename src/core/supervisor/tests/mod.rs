@@ -6,3 +6,4 @@ mod review;
 mod stage;
 mod start;
 mod storm;
+mod switch;

@@ -31,6 +31,8 @@ pub struct Node {
     pub uid: String,
     pub ip: IpAddr,
     pub listed: bool,
+    pub terminating: bool,
+    pub place: NodeState,
     pub up: bool,
     pub frozen: bool,
     /// The operator's packets get lost.
@@ -76,6 +78,8 @@ impl Node {
             uid: format!("uid-{ordinal}"),
             ip: IpAddr::from([10, 0, 0, ordinal + 1]),
             listed: true,
+            terminating: false,
+            place: NodeState::Fit,
             up: true,
             frozen: false,
             cut_off: false,
@@ -136,6 +140,10 @@ pub struct Stage {
     pub reads_writes: u32,
     pub lease_holder: String,
     pub told: Vec<Notice>,
+    /// Pods whose deletion was ordered.
+    pub deleted: Vec<String>,
+    /// How often the lease was handed over.
+    pub yields: u32,
     pub commands: Vec<(String, RoleCommand)>,
     pub status_writes: u32,
     pub label_writes: u32,
@@ -191,6 +199,8 @@ impl Stage {
             reads_writes: 0,
             lease_holder: String::new(),
             told: Vec::new(),
+            deleted: Vec::new(),
+            yields: 0,
             commands: Vec::new(),
             status_writes: 0,
             label_writes: 0,
@@ -283,6 +293,13 @@ impl Stage {
         self.feed(Event::Pods(pods));
     }
 
+    /// The switchover annotation is set or removed.
+    pub fn ask_for_switch(&mut self, wanted: Option<&str>) {
+        self.desired.switchover = wanted.map(str::to_owned);
+        let desired = self.desired.clone();
+        self.feed(Event::Desired(desired));
+    }
+
     pub fn record(&self) -> Supervision {
         self.status.clone().unwrap_or_default().supervision.unwrap_or_default()
     }
@@ -333,6 +350,11 @@ impl Stage {
                 node.offset += 1;
             }
         }
+    }
+
+    /// How many writes clients have made.
+    pub fn written(&self) -> u64 {
+        self.next_write
     }
 
     /// Does this server take writes now?
@@ -402,6 +424,15 @@ impl Stage {
         }
     }
 
+    /// Time passes for the servers alone: nobody operates.
+    pub fn pass(&mut self, time: Duration) {
+        self.queue.clear();
+        self.now += time;
+        self.wake();
+        self.replicate();
+        self.check();
+    }
+
     /// Run until it holds; false after `limit`.
     pub fn until(&mut self, limit: Duration, holds: impl Fn(&Stage) -> bool) -> bool {
         let end = self.now + limit;
@@ -462,9 +493,9 @@ fn pod_fact(node: &Node) -> PodFact {
         uid: node.uid.clone(),
         ordinal: node.name.chars().last().unwrap().to_digit(10).unwrap(),
         ip: Some(node.ip),
-        node: Some("node".to_owned()),
-        node_state: NodeState::Fit,
-            terminating: false,
+        node: Some(format!("node-of-{}", node.name)),
+        node_state: node.place,
+        terminating: node.terminating,
         role_label: node.label.clone(),
     }
 }

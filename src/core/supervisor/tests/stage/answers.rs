@@ -167,6 +167,18 @@ impl Stage {
                 }
                 self.list_pods();
             }
+            Effect::DeletePod { pod, uid } => {
+                self.deleted.push(pod.clone());
+                if self.nodes.iter().any(|node| node.uid == uid) {
+                    self.replace_pod(&pod);
+                }
+            }
+            Effect::ClearSwitchover { value } => {
+                if self.desired.switchover == Some(value) {
+                    self.ask_for_switch(None);
+                }
+            }
+            Effect::YieldLease => self.yields += 1,
             Effect::Tell(notice) => self.told.push(notice),
             Effect::Measure(_) => {}
         }

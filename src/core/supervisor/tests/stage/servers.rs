@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::api::status::PlanStep;
+use crate::api::status::{PlanKind, PlanStep};
 use crate::core::event::{Effect, Event, ProbeOutcome, RoleCommand};
 use crate::core::facts::{AttachedReplica, Info, Mono, PLACEHOLDER_HOST, REDIS_PORT, Role};
 
@@ -63,7 +63,8 @@ impl Stage {
         match command {
             RoleCommand::Promote { .. } if node.role == Role::Replica => {
                 let recorded = record.plan.as_ref().is_some_and(|plan| {
-                    plan.step == PlanStep::Chosen
+                    let switches = plan.kind == PlanKind::Switchover && plan.step == PlanStep::Recorded;
+                    (switches || plan.step == PlanStep::Chosen)
                         && plan.to.as_ref().is_some_and(|to| to.uid == node.uid && to.run_id == node.run_id())
                 });
                 if !recorded {
@@ -102,13 +103,13 @@ impl Stage {
         let ip = self.nodes[index].ip;
         let node = &mut self.nodes[index];
         match command {
-            RoleCommand::Detach | RoleCommand::Demote => {
+            RoleCommand::Detach | RoleCommand::Demote | RoleCommand::StepDown => {
                 node.serving = false;
                 node.role = Role::Replica;
                 node.master = (PLACEHOLDER_HOST.to_owned(), 0);
                 node.link_lost = None;
                 node.link_up = false;
-                if matches!(command, RoleCommand::Demote) {
+                if matches!(command, RoleCommand::Demote | RoleCommand::StepDown) {
                     node.positioned = true;
                 }
             }
@@ -134,7 +135,10 @@ impl Stage {
                 self.drop_replicas_of(ip, now);
             }
             RoleCommand::SetWriteQuorum(quorum) => node.quorum = *quorum,
-            RoleCommand::CutClients => {}
+            RoleCommand::CutClients
+            | RoleCommand::Pause { .. }
+            | RoleCommand::Unpause
+            | RoleCommand::KillScript => {}
         }
     }
 
@@ -265,6 +269,8 @@ impl Stage {
             attached,
             loading: false,
             keys: node.keys,
+            cannot_save: false,
+            failover_running: false,
         })
     }
 }

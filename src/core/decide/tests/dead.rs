@@ -1,141 +1,6 @@
-//! The decision table, row by row.
-
-use std::time::Duration;
+//! It is dead: who replaces it, and may we?
 
 use super::*;
-use crate::api::status::{Plan, Supervision};
-use crate::core::scene::{NOW, Scene, ip};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
-
-const SECOND: Duration = Duration::from_secs(1);
-const MS: Duration = Duration::from_millis(1);
-
-fn rule(scene: &Scene) -> &'static str {
-    decide(&scene.situation()).0
-}
-
-fn held(scene: &Scene) -> (&'static str, Held) {
-    match decide(&scene.situation()) {
-        (rule, Decision::Hold(held, _)) => (rule, held),
-        other => panic!("expected a hold, not {other:?}"),
-    }
-}
-
-fn opened(scene: &Scene) -> (&'static str, Draft, Death) {
-    match decide(&scene.situation()) {
-        (rule, Decision::Open(draft, death)) => (rule, *draft, death),
-        other => panic!("expected a role change, not {other:?}"),
-    }
-}
-
-/// The master was killed 20 ms ago and every replica noticed.
-fn killed() -> Scene {
-    let mut scene = Scene::settled(3);
-    scene.refuse(0, 20 * MS);
-    scene.lose_link(1, Duration::ZERO);
-    scene.lose_link(2, Duration::ZERO);
-    scene
-}
-
-#[test]
-fn row_2_standby_does_nothing_even_with_a_dead_master() {
-    let mut scene = killed();
-    scene.term = None;
-    assert_eq!(decide(&scene.situation()), ("Standby", Decision::Wait("Standby")));
-}
-
-#[test]
-fn rows_3_and_4_without_an_api_server_nothing_is_decided_and_after_a_second_it_is_said() {
-    for mut scene in [Scene::settled(3), killed()] {
-        scene.api_lost_since = Some(NOW.saturating_sub(500 * MS));
-        assert_eq!(decide(&scene.situation()).1, Decision::Wait("ControlPlaneLost"));
-        scene.api_lost_since = Some(NOW.saturating_sub(2 * SECOND));
-        assert_eq!(held(&scene), ("ControlPlaneLost", Held::ControlPlaneLost));
-    }
-}
-
-#[test]
-fn row_5_when_nobody_can_be_reached_it_is_us() {
-    let mut scene = Scene::settled(3);
-    for ordinal in 0..3 {
-        scene.unroutable(ordinal, 10 * SECOND);
-    }
-    assert_eq!(held(&scene), ("BlindSupervisor", Held::BlindSupervisor));
-}
-
-#[test]
-fn row_7_an_open_plan_is_carried_on_whatever_else_is_true() {
-    let mut scene = killed();
-    scene.record.plan = Some(plan(PlanStep::Recorded));
-    assert_eq!(decide(&scene.situation()), ("Resume", Decision::Advance));
-    scene.record.plan = Some(plan(PlanStep::Promoted));
-    assert_ne!(rule(&scene), "Resume");
-}
-
-fn plan(step: PlanStep) -> Plan {
-    Plan {
-        id: "p".to_owned(),
-        kind: PlanKind::Failover,
-        step,
-        reason: "Test".to_owned(),
-        from: None,
-        to: None,
-        holder: "term".to_owned(),
-        overwrites: Vec::new(),
-        w_before: 1,
-        started_at: Time(Timestamp::UNIX_EPOCH),
-    }
-}
-
-#[test]
-fn row_8_the_first_ordinal_is_promoted_only_when_all_pods_answer_and_are_empty() {
-    let mut scene = Scene::settled(3);
-    scene.record = Supervision::default();
-    for ordinal in 0..3 {
-        scene.restart(ordinal, 0);
-    }
-    let (rule_name, draft, _) = opened(&scene);
-    assert_eq!(
-        (rule_name, draft.kind, draft.to.unwrap().pod.as_str()),
-        ("Bootstrap", PlanKind::Bootstrap, "red-0")
-    );
-    let mut kept = scene.clone();
-    kept.desired.data_expected = true;
-    assert_eq!(opened(&kept).1.reason, "DataLost", "its volumes say that there was data");
-    let mut silent = scene.clone();
-    silent.hang(2, SECOND);
-    assert_eq!(decide(&silent.situation()).1, Decision::Wait("WaitingForPods"));
-    let mut fewer = scene.clone();
-    fewer.members.remove("u2");
-    assert_eq!(decide(&fewer.situation()).1, Decision::Wait("WaitingForPods"));
-    let mut with_data = scene;
-    with_data.restart(1, 3);
-    let (rule_name, draft, _) = opened(&with_data);
-    assert_eq!((rule_name, draft.kind, draft.reason), ("Bootstrap", PlanKind::Recover, "AdoptedData"));
-    assert_eq!(draft.to.unwrap().pod, "red-1");
-    with_data.hang(2, SECOND);
-    assert_eq!(rule(&with_data), "Bootstrap");
-    for ordinal in 0..3 {
-        with_data.member(ordinal).fenced_since = Some(NOW.saturating_sub(PATIENCE));
-    }
-    assert_eq!(held(&with_data), ("Bootstrap", Held::WaitingForMembers));
-}
-
-#[test]
-fn row_9_a_well_cluster_is_healed_only() {
-    assert_eq!(decide(&Scene::settled(3).situation()), ("Healthy", Decision::Heal));
-}
-
-#[test]
-fn row_10_a_master_that_feeds_a_replica_is_alive_whatever_we_see() {
-    let mut scene = Scene::settled(3);
-    scene.refuse(0, 30 * SECOND);
-    scene.lose_link(1, 20 * SECOND);
-    assert_eq!(held(&scene), ("PartitionOperatorMaster", Held::SupervisorPartitioned));
-    scene.info(2).last_io = Some(5);
-    assert_ne!(rule(&scene), "PartitionOperatorMaster", "five seconds without word are no sign of life");
-}
 
 #[test]
 fn row_11_a_killed_master_is_certainly_dead_when_every_qualified_witness_lost_it() {
@@ -206,13 +71,6 @@ fn in_manual_mode_a_failover_is_named_and_not_done_and_a_single_pod_starts_again
     single.desired.automatic = false;
     single.restart(0, 10);
     assert_eq!(opened(&single).0, "Single");
-}
-
-#[test]
-fn row_12_a_master_whose_pod_is_being_deleted_is_left_while_it_answers() {
-    let mut scene = Scene::settled(3);
-    scene.member(0).pod.terminating = true;
-    assert_eq!(held(&scene), ("LeavingMaster", Held::NotYetDecided));
 }
 
 #[test]
@@ -333,26 +191,6 @@ fn row_16_when_all_came_back_empty_the_first_is_promoted_and_the_loss_is_named()
 }
 
 #[test]
-fn row_18_an_empty_master_of_another_lineage_is_not_served_to_replicas_with_data() {
-    let mut scene = Scene::settled(3);
-    scene.info(0).keys = 0;
-    scene.info(0).replid = "other".to_owned();
-    scene.lose_link(1, SECOND);
-    assert_eq!(held(&scene), ("EmptyMaster", Held::NotYetDecided));
-}
-
-#[test]
-fn row_21_a_master_that_somebody_else_moved_is_named() {
-    let mut scene = Scene::settled(3);
-    let promoted = scene.info(0).clone();
-    let follows = scene.info(2).clone();
-    let run_id = scene.info(1).run_id.clone();
-    *scene.info(1) = Info { run_id, ..promoted };
-    *scene.info(0) = Info { run_id: "run0".to_owned(), master_host: Some(ip(1).to_string()), ..follows };
-    assert_eq!(held(&scene), ("ExternalFailover", Held::NotYetDecided));
-}
-
-#[test]
 fn row_22_a_recorded_master_that_was_fenced_is_compared_like_a_replica() {
     let mut scene = Scene::settled(3);
     let mut fenced = scene.info(1).clone();
@@ -417,50 +255,6 @@ fn row_24_an_older_id_counts_only_up_to_its_recorded_end() {
 }
 
 #[test]
-fn rows_26_28_29_33_a_sick_master_is_named_and_left() {
-    let mut loading = Scene::settled(3);
-    loading.info(0).loading = true;
-    assert_eq!(held(&loading), ("LoadingMaster", Held::NotYetDecided));
-
-    let mut hung = Scene::settled(3);
-    hung.hang(0, 10 * SECOND);
-    for ordinal in [1, 2] {
-        hung.info(ordinal).last_io = Some(9);
-    }
-    assert_eq!(held(&hung), ("HungMaster", Held::NotYetDecided));
-
-    let mut busy = Scene::settled(3);
-    busy.member(0).busy_script = true;
-    assert_eq!(held(&busy), ("BusyMaster", Held::NotYetDecided));
-
-    let mut denied = Scene::settled(3);
-    denied.member(0).link_lost(NOW.saturating_sub(10 * SECOND));
-    denied.member(0).denied = Some("WRONGPASS".to_owned());
-    for ordinal in [1, 2] {
-        denied.lose_link(ordinal, 9 * SECOND);
-    }
-    assert_eq!(held(&denied), ("AccessProblem", Held::NotYetDecided));
-}
-
-#[test]
-fn row_40_a_fresh_leader_waits_for_evidence_of_its_own() {
-    let mut scene = killed();
-    scene.evidence_since = NOW.saturating_sub(100 * MS);
-    assert_eq!(decide(&scene.situation()).1, Decision::Wait("WarmUp"));
-}
-
-#[test]
-fn row_41_a_single_pod_is_promoted_again_after_its_restart() {
-    let mut scene = Scene::settled(1);
-    scene.desired.write_quorum = 0;
-    scene.restart(0, 10);
-    let (rule_name, draft, _) = opened(&scene);
-    assert_eq!((rule_name, draft.kind, draft.reason), ("Single", PlanKind::Recover, "SinglePodRestarted"));
-    scene.restart(0, 0);
-    assert_eq!(opened(&scene).1.reason, "DataLost");
-}
-
-#[test]
 fn row_42_a_pair_with_quorum_0_never_presumes_death() {
     let mut scene = Scene::settled(2);
     scene.record.write_quorum.effective = 0;
@@ -509,4 +303,112 @@ fn a_member_under_a_command_is_not_chosen_and_the_largest_offset_is() {
     assert_eq!(crate::core::candidate::best(&scene.situation()).unwrap().member.pod.name, "red-2");
     scene.command_under_way(2);
     assert_eq!(crate::core::candidate::best(&scene.situation()).unwrap().member.pod.name, "red-1");
+}
+
+#[test]
+fn row_20_two_unrecorded_masters_and_no_replica_of_the_data_are_left_to_a_person() {
+    let mut scene = killed();
+    let master = Scene::settled(3).info(0).clone();
+    for ordinal in [1, 2] {
+        let run_id = scene.info(ordinal).run_id.clone();
+        *scene.info(ordinal) = Info { run_id, replid: format!("their-{ordinal}"), ..master.clone() };
+    }
+    scene.unroutable(0, 10 * SECOND);
+    scene.member(0).bad_since = Some(NOW.saturating_sub(10 * SECOND));
+    scene.member(0).listed = false;
+    assert_eq!(held(&scene), ("Ambiguous", Held::Ambiguous));
+}
+
+#[test]
+fn row_25_a_candidate_that_lacks_too_much_is_refused_until_a_person_accepts_it() {
+    let mut scene = killed();
+    scene.desired.max_lost_bytes = Some(100);
+    assert_eq!(opened(&scene).0, "DeadMaster");
+    scene.info(0).master_offset = 1200;
+    assert_eq!(decide(&scene.situation()).1, Decision::Wait("TooStale"), "one that has more may come back");
+    scene.member(0).bad_since = Some(NOW.saturating_sub(31 * SECOND));
+    assert_eq!(held(&scene), ("TooStale", Held::TooStale));
+    scene.desired.max_lost_bytes = Some(200);
+    assert_eq!(opened(&scene).0, "DeadMaster");
+    scene.desired.max_lost_bytes = Some(100);
+    scene.desired.acknowledged = Some(scene.record.epoch);
+    assert_eq!(opened(&scene).0, "DeadMaster");
+}
+
+/// Out of reach for ten seconds, by us and by its replicas.
+fn presumed() -> Scene {
+    let mut scene = Scene::settled(3);
+    scene.unroutable(0, 10 * SECOND);
+    for ordinal in [1, 2] {
+        scene.info(ordinal).last_io = Some(9);
+    }
+    scene
+}
+
+#[test]
+fn presumed_deaths_that_come_too_often_are_left_to_a_person() {
+    let ago = |seconds: i64| Time(Timestamp::from_second(-seconds).unwrap());
+    let mut scene = presumed();
+    scene.record.presumed = vec![ago(61)];
+    let (_, draft, _) = opened(&scene);
+    assert!(draft.presumed);
+    scene.record.presumed = vec![ago(59)];
+    assert_eq!(held(&scene), ("Flapping", Held::Flapping));
+    scene.record.presumed = vec![ago(899), ago(500), ago(100)];
+    assert_eq!(held(&scene), ("Flapping", Held::Flapping));
+    scene.record.presumed = vec![ago(901), ago(500), ago(100)];
+    assert_eq!(opened(&scene).0, "DeadMaster");
+    scene.record.presumed = vec![ago(3), ago(2), ago(1)];
+    scene.desired.acknowledged = Some(scene.record.epoch);
+    assert_eq!(opened(&scene).0, "DeadMaster", "a person has seen it");
+    let mut certain = killed();
+    certain.record.presumed = vec![ago(3), ago(2), ago(1)];
+    assert_eq!(opened(&certain).0, "DeadMaster", "a certain death is no flapping");
+}
+
+#[test]
+fn row_13_a_master_on_a_lost_node_is_named_so() {
+    let mut scene = presumed();
+    scene.member(0).pod.node_state = NodeState::Lost;
+    assert_eq!(opened(&scene).2, Death::Presumptive("NodeLost"));
+}
+
+#[test]
+fn row_42_a_pair_with_quorum_0_is_replaced_when_its_node_is_lost() {
+    let mut scene = Scene::settled(2);
+    scene.record.write_quorum.effective = 0;
+    scene.unroutable(0, 60 * SECOND);
+    scene.lose_link(1, 60 * SECOND);
+    scene.member(0).pod.node_state = NodeState::Lost;
+    assert_eq!(opened(&scene).0, "DeadMaster");
+}
+
+#[test]
+fn row_42_a_cache_takes_the_word_of_one_silent_replica() {
+    let mut scene = Scene::settled(2);
+    scene.desired.profile = Profile::Cache;
+    scene.record.write_quorum.effective = 0;
+    scene.unroutable(0, 60 * SECOND);
+    scene.lose_link(1, 60 * SECOND);
+    assert_eq!(opened(&scene).0, "DeadMaster");
+}
+
+#[test]
+fn row_23_durable_waits_for_whoever_may_hold_confirmed_writes() {
+    let mut scene = killed();
+    scene.unroutable(2, SECOND);
+    scene.member(2).streamed_at = None;
+    assert_eq!(opened(&scene).0, "DeadMaster");
+    scene.desired.profile = Profile::Durable;
+    assert_eq!(held(&scene), ("NoQuorum", Held::NoQuorum));
+}
+
+#[test]
+fn row_15_durable_leaves_data_that_cannot_be_compared_to_a_person() {
+    let mut scene = all_booted([(0, None), (3, None), (5, None)], 90 * SECOND);
+    assert_eq!(opened(&scene).1.reason, "ColdStartLossUnknown");
+    scene.desired.profile = Profile::Durable;
+    assert_eq!(held(&scene).1, Held::UnknownData);
+    scene.desired.acknowledged = Some(scene.record.epoch);
+    assert_eq!(opened(&scene).1.reason, "ColdStartLossUnknown");
 }
