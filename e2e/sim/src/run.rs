@@ -19,7 +19,8 @@ const REST: Time = 6 * SECOND;
 /// Ordinary time before a fault: what the supervisor saw before a jump is void, and it has to see all of it anew.
 const BEFORE_FAULT: Time = 7 * SECOND;
 /// Holds that end only when a person acts.
-const NEEDS_PERSON: [&str; 4] = ["UnknownData", "NotYetDecided", "ManualMode", "Flapping"];
+const NEEDS_PERSON: [&str; 7] =
+    ["UnknownData", "ManualMode", "Flapping", "Diverged", "Ambiguous", "EmptyMaster", "ExternalFailover"];
 
 /// How worlds are made.
 #[derive(Clone, Debug)]

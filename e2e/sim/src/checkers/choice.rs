@@ -85,7 +85,11 @@ impl World {
     pub fn note_promotion(&mut self, pid: usize) {
         let run = self.processes[pid].run.clone();
         let record = self.api.record().cloned().unwrap_or_default();
-        let plan = record.plan.as_ref().filter(|plan| plan.step == PlanStep::Chosen);
+        // A switch has its successor on record from the start.
+        let plan = record
+            .plan
+            .as_ref()
+            .filter(|plan| plan.step == PlanStep::Chosen || plan.kind == PlanKind::Switchover);
         let planned = plan.is_some_and(|plan| plan.to.as_ref().is_some_and(|to| to.run_id == run));
         if !planned {
             self.broke("Intent", |world| {

@@ -50,7 +50,8 @@ impl World {
         }
         let chosen = after.plan.as_ref().filter(|plan| {
             let known = before.plan.as_ref().filter(|old| same_plan(old, plan));
-            plan.to.is_some() && known.and_then(|old| old.to.as_ref()) != plan.to.as_ref()
+            let kept = known.is_some_and(|old| old.to == plan.to && old.kind == plan.kind);
+            plan.to.is_some() && !kept
         });
         if let Some(plan) = chosen {
             self.judge_choice(plan, op);

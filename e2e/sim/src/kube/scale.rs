@@ -9,7 +9,14 @@ impl World {
     /// The StatefulSet is made as large as is safe now.
     pub fn control(&mut self) {
         let (wanted, size) = (self.api.wanted, self.api.size);
-        if wanted == size || (wanted < size && self.must_wait(wanted)) {
+        let waits = wanted < size && self.must_wait(wanted);
+        // The supervisor is told why it should move the master.
+        let scale_in_to = waits.then_some(wanted);
+        if self.api.desired.scale_in_to != scale_in_to {
+            self.api.desired.scale_in_to = scale_in_to;
+            self.desired_changed();
+        }
+        if wanted == size || waits {
             return;
         }
         self.api.size = wanted;
