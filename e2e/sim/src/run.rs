@@ -157,8 +157,17 @@ fn end(world: &mut World) {
         (Err(_), Some(held)) if NEEDS_PERSON.contains(&held) => {
             *world.counts.stuck.entry(held.to_owned()).or_default() += 1;
         }
+        // Members that Kubernetes has deleted can prove nothing any more, and count until the master is well.
+        (Err(_), Some("NoQuorum")) if misses_members(world) => {
+            *world.counts.stuck.entry("NoQuorum, registered pods are gone".to_owned()).or_default() += 1;
+        }
         (Err(missing), held) => {
             world.broke("I11", |_| format!("not at rest {} s after the last fault: {missing}; held: {held:?}", BOUND / SECOND));
         }
     }
+}
+
+fn misses_members(world: &World) -> bool {
+    let listed = |uid: &String| world.pods.iter().any(|pod| pod.listed && pod.uid == *uid);
+    world.api.record().is_some_and(|record| !record.registered.iter().all(listed))
 }
