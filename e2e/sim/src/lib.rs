@@ -10,6 +10,9 @@ pub mod counts;
 pub mod faults;
 pub mod history;
 pub mod kube;
+pub mod matrix;
+#[cfg(feature = "mutants")]
+pub mod mutants;
 pub mod net;
 pub mod operator;
 pub mod points;
@@ -18,6 +21,7 @@ pub mod redis;
 pub mod rng;
 pub mod run;
 pub mod schedule;
+pub mod seeds;
 pub mod setup;
 pub mod shrink;
 pub mod story;

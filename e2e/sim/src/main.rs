@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use sim::counts::Counts;
+use sim::matrix::SCENARIOS;
 use sim::run::{Options, Outcome, run};
+use sim::setup::Build;
 use sim::shrink::shrink;
 use sim::story::Detail;
 use sim::time::{SECOND, clock};
@@ -65,6 +67,27 @@ enum What {
         #[arg(long)]
         all: bool,
     },
+    /// Crash the operator at each of its changes, and lose the answer to each of its writes, in each scenario
+    Matrix {
+        /// Only this scenario
+        #[arg(long)]
+        only: Option<String>,
+        /// Tell the first failing way of each scenario as a story
+        #[arg(long)]
+        story: bool,
+    },
+    /// Switch off each mechanism that safety rests on: some seed has to notice
+    #[cfg(feature = "mutants")]
+    Mutants {
+        /// Seeds for each mechanism
+        #[arg(long, default_value_t = 200)]
+        seeds: u64,
+        #[arg(long, default_value_t = 2)]
+        jobs: usize,
+        /// Only this one
+        #[arg(long)]
+        only: Option<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -77,6 +100,9 @@ fn main() -> ExitCode {
     // A panic in a world is a finding, told with its seed.
     match cli.what {
         What::Seed { seed, shrink, all } => one(seed, &options, shrink, all),
+        What::Matrix { only, story } => matrix(only.as_deref(), story),
+        #[cfg(feature = "mutants")]
+        What::Mutants { seeds, jobs, only } => mutants(seeds, jobs, only.as_deref(), &options),
         What::Run { duration, seeds, from, jobs, violations, no_shrink } => {
             let search = Search { duration, seeds, from, jobs, violations, no_shrink };
             search.run(&options)
@@ -105,6 +131,59 @@ fn verdict(outcome: &Outcome) -> ExitCode {
         }
         None => ExitCode::SUCCESS,
     }
+}
+
+fn matrix(only: Option<&str>, story: bool) -> ExitCode {
+    let mut broken = 0;
+    for (name, scenario) in SCENARIOS.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
+        for build in [Build::Redis62, Build::Redis70] {
+            let (ways, failed) = sim::matrix::all(scenario, build);
+            println!("{name}, {}: {ways} ways, {} broken", build.version(), failed.len());
+            broken += failed.len();
+            for way in &failed {
+                let violation = way.violation.as_ref().map(|it| format!("{}: {}", it.rule, it.text));
+                println!("  {:?}: {}", way.point, violation.unwrap_or_default());
+            }
+            if let Some(way) = failed.first().filter(|_| story) {
+                for line in sim::matrix::go(scenario, build, way.point, Detail::Story).story {
+                    println!("    {line}");
+                }
+            }
+        }
+    }
+    if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(feature = "mutants")]
+fn mutants(seeds: u64, jobs: usize, only: Option<&str>, options: &Options) -> ExitCode {
+    use redis_ha_operator::core::mechanism::Mechanism;
+    let all: Vec<Mechanism> = Mechanism::ALL
+        .iter()
+        .filter(|mechanism| only.is_none_or(|only| only == format!("{mechanism:?}")))
+        .copied()
+        .collect();
+    let (next, missed) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                while let Some(mechanism) =
+                    usize::try_from(next.fetch_add(1, Ordering::Relaxed)).ok().and_then(|it| all.get(it))
+                {
+                    let noticed = sim::mutants::try_without(*mechanism, 1..seeds + 1, options);
+                    match noticed.by {
+                        Some((seed, it)) => {
+                            println!("{mechanism:?}: {} by seed {seed}: {}", it.rule, it.text);
+                        }
+                        None => {
+                            missed.fetch_add(1, Ordering::Relaxed);
+                            println!("{mechanism:?}: NOT NOTICED in {} seeds", noticed.tried);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    if missed.into_inner() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 struct Search {

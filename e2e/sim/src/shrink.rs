@@ -12,7 +12,9 @@ const TRIES: u32 = 400;
 pub fn shrink(outcome: &Outcome, options: &Options, detail: Detail) -> Outcome {
     let Some(violation) = &outcome.violation else { return outcome.clone() };
     let (seed, setup, rule) = (outcome.seed, Setup::draw(outcome.seed), violation.rule);
-    let mut kept: Vec<Strike> = outcome.strikes.iter().filter(|strike| strike.at <= violation.at).copied().collect();
+    // And the one after it: without it the faults would have stopped.
+    let before = outcome.strikes.iter().filter(|strike| strike.at <= violation.at).count();
+    let mut kept: Vec<Strike> = outcome.strikes.iter().take(before + 1).copied().collect();
     let mut tries = 0;
     let mut fails = |strikes: &[Strike]| {
         tries += 1;

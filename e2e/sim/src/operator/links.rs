@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use redis_ha_operator::core::event::{CommandOutcome, DialOutcome, Event, Knock, RoleCommand};
+use redis_ha_operator::core::mechanism::{Mechanism, on};
 
 use crate::net::{ConnId, Msg, Peer, Way};
 use crate::operator::{Answer, Ask};
@@ -181,7 +182,7 @@ impl World {
         let term = self.term(op);
         let slot = self.operators[op].slots.get_mut(uid);
         let Some((slot, conn)) = slot
-            .filter(|slot| slot.link == link && slot.open)
+            .filter(|slot| (slot.link == link || !on(Mechanism::CommandBoundToProcess)) && slot.open)
             .and_then(|slot| slot.conn.map(|conn| (slot, conn)))
         else {
             let outcome = CommandOutcome::Refused("not sent: that connection has ended".to_owned());

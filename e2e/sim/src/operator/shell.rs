@@ -3,6 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use redis_ha_operator::core::event::{CommandOutcome, Effect, Event, WriteOutcome};
 use redis_ha_operator::core::facts::{Mono, Now};
+use redis_ha_operator::core::mechanism::{Mechanism, on};
 
 use crate::kube::calls::{Call, DEADLINE};
 use crate::operator::{Known, Operator};
@@ -120,7 +121,7 @@ impl World {
                 let pause = self.operators[op].pause_next.take();
                 let crash = self.crash_here();
                 if crash == Some(false) {
-                    return self.crash_operator(op);
+                    return self.crash_for_a_while(op);
                 }
                 if let Some((time, clock_stops)) = pause {
                     self.operators[op].hand = std::iter::once(effect).chain(effects).collect();
@@ -128,7 +129,7 @@ impl World {
                 }
                 self.perform(op, effect, false);
                 if crash == Some(true) {
-                    return self.crash_operator(op);
+                    return self.crash_for_a_while(op);
                 }
                 continue;
             }
@@ -168,7 +169,9 @@ impl World {
 
     /// `checked`: it was found to lead before it was paused.
     pub fn perform(&mut self, op: usize, effect: Effect, checked: bool) {
-        let may = checked || matches!(self.standing(op), Standing::Leading { .. });
+        let may = checked
+            || matches!(self.standing(op), Standing::Leading { .. })
+            || !on(Mechanism::LeadershipAtEffect);
         match effect {
             Effect::Dial { uid, ip } => self.dial(op, uid, ip),
             Effect::Knock { uid, ip } => self.knock(op, uid, ip),
@@ -238,6 +241,12 @@ impl World {
     }
 
     // Its own life.
+
+    /// At a crash point.
+    fn crash_for_a_while(&mut self, op: usize) {
+        self.crash_operator(op);
+        self.mend_later(SECOND, crate::faults::Mend::StartOperator(op));
+    }
 
     pub fn crash_operator(&mut self, op: usize) {
         if !self.operators[op].up {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use redis_ha_operator::core::event::{CommandOutcome, ProbeOutcome, RoleCommand};
 use redis_ha_operator::core::facts::Role;
+use redis_ha_operator::core::mechanism::{Mechanism, on};
 
 use crate::net::{ConnId, Msg, Peer, Way};
 use crate::operator::{Answer, Ask};
@@ -50,6 +51,9 @@ impl World {
 
     /// `CLIENT KILL USER`: all connections of operators but this one.
     fn cut_operators(&mut self, pid: usize, conn: ConnId, term: &str) {
+        if !on(Mechanism::CutPredecessor) {
+            return;
+        }
         self.note_contact(pid, term);
         for other in self.processes[pid].conns.clone() {
             let is_operator = matches!(self.conns[other].peer, Peer::Operator { .. });
@@ -84,6 +88,9 @@ impl World {
         }
         self.check_command(pid, command, term);
         self.carry_out(pid, command);
+        if !on(Mechanism::ReplicationUserOff) {
+            self.processes[pid].serves = true;
+        }
         self.say(|world| format!("{} carried out {command:?}", world.name_of(pid)));
         CommandOutcome::Done(Box::new(self.info(pid)))
     }
@@ -114,6 +121,9 @@ impl World {
                 self.set_quorum(pid, *write_quorum);
                 self.promote(pid);
                 self.unpause(pid);
+                if !on(Mechanism::ReplicationUserAfterRecord) {
+                    self.processes[pid].serves = true;
+                }
             }
             RoleCommand::Serve => self.processes[pid].serves = true,
             RoleCommand::Follow { ip, cut_clients, .. } => {

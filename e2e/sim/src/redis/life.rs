@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use redis_ha_operator::core::facts::Role;
+use redis_ha_operator::core::mechanism::{Mechanism, on};
 
 use crate::history::Head;
 use crate::net::{ConnId, Msg, Peer};
@@ -43,7 +44,7 @@ impl World {
             script: None,
             thawed: 0,
             loading: head != 0,
-            role: Role::Replica,
+            role: if on(Mechanism::FencedBoot) { Role::Replica } else { Role::Master },
             source: None,
             replid: position.map_or(fresh, |snapshot| snapshot.replid),
             replid2: 0,
@@ -52,7 +53,7 @@ impl World {
             positioned: position.is_some(),
             backlog: None,
             head,
-            serves: false,
+            serves: !on(Mechanism::ReplicationUserOff),
             quorum: 0,
             good: 0,
             conns: Vec::new(),
