@@ -120,9 +120,9 @@ impl World {
     /// The living processes that are meant.
     pub fn targets(&self, who: Who) -> Vec<usize> {
         let alive = |uid: &str, run: &str| {
-            self.processes.iter().position(|process| {
-                process.alive && process.run == run && self.pods[process.pod].uid == uid
-            })
+            self.processes
+                .iter()
+                .position(|process| process.alive && process.run == run && self.pods[process.pod].uid == uid)
         };
         let record = self.api.record();
         let master = record
@@ -156,7 +156,9 @@ impl World {
 
     fn machines(&self, place: Place) -> Vec<Machine> {
         match place {
-            Place::Server(who) => self.targets(who).into_iter().map(|pid| self.processes[pid].machine).collect(),
+            Place::Server(who) => {
+                self.targets(who).into_iter().map(|pid| self.processes[pid].machine).collect()
+            }
             Place::Operator(which) => vec![self.operators[self.operator(which)].machine],
             Place::Api => vec![self.setup.api],
             Place::Client(client) => vec![self.setup.clients[client % 2]],

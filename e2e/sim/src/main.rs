@@ -226,7 +226,12 @@ impl Search {
         let (counts, failed) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         for outcome in failed.iter().take(if self.no_shrink { 0 } else { 3 }) {
             let small = shrink(outcome, options, Detail::Story);
-            println!("\nseed {} with {} of {} faults:", small.seed, small.strikes.len(), outcome.strikes.len());
+            println!(
+                "\nseed {} with {} of {} faults:",
+                small.seed,
+                small.strikes.len(),
+                outcome.strikes.len()
+            );
             for line in &small.story {
                 println!("{line}");
             }

@@ -56,8 +56,14 @@ pub enum Msg {
     Ask(Box<crate::operator::Ask>),
     Answer(Box<crate::operator::Answer>),
     Sync(crate::redis::feed::Sync),
-    Write { write: u32, wait: bool },
-    Written { write: u32, ok: bool },
+    Write {
+        write: u32,
+        wait: bool,
+    },
+    Written {
+        write: u32,
+        ok: bool,
+    },
 }
 
 /// A message that waits for its way to open.

@@ -162,7 +162,9 @@ fn end(world: &mut World) {
             *world.counts.stuck.entry("NoQuorum, registered pods are gone".to_owned()).or_default() += 1;
         }
         (Err(missing), held) => {
-            world.broke("I11", |_| format!("not at rest {} s after the last fault: {missing}; held: {held:?}", BOUND / SECOND));
+            world.broke("I11", |_| {
+                format!("not at rest {} s after the last fault: {missing}; held: {held:?}", BOUND / SECOND)
+            });
         }
     }
 }

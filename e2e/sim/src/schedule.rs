@@ -35,34 +35,91 @@ pub enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The process is killed; its container starts again after this time.
-    Kill { who: Who, back: Time },
-    Delete { who: Who },
+    Kill {
+        who: Who,
+        back: Time,
+    },
+    Delete {
+        who: Who,
+    },
     /// The pod's object goes at once, its process later: a false certificate.
-    ForceDelete { who: Who, lingers: Time },
-    Freeze { who: Who, time: Time },
-    Script { who: Who, time: Time },
-    CannotSave { who: Who, time: Time },
+    ForceDelete {
+        who: Who,
+        lingers: Time,
+    },
+    Freeze {
+        who: Who,
+        time: Time,
+    },
+    Script {
+        who: Who,
+        time: Time,
+    },
+    CannotSave {
+        who: Who,
+        time: Time,
+    },
     /// `both`: in both directions. `reset`: somebody answers instead of silence.
-    Cut { from: Place, to: Place, both: bool, reset: bool, time: Time },
+    Cut {
+        from: Place,
+        to: Place,
+        both: bool,
+        reset: bool,
+        time: Time,
+    },
     /// From everything else.
-    Isolate { place: Place, time: Time },
+    Isolate {
+        place: Place,
+        time: Time,
+    },
     /// A machine loses power.
-    PowerLoss { who: Who, time: Time },
-    ApiOutage { time: Time },
-    ApiSlow { time: Time },
-    LoseRequests { count: u32 },
-    LoseReplies { count: u32 },
-    LateRequests { count: u32 },
-    Conflicts { count: u32 },
-    StaleWatch { time: Time },
-    OperatorCrash { which: Which, back: Time },
+    PowerLoss {
+        who: Who,
+        time: Time,
+    },
+    ApiOutage {
+        time: Time,
+    },
+    ApiSlow {
+        time: Time,
+    },
+    LoseRequests {
+        count: u32,
+    },
+    LoseReplies {
+        count: u32,
+    },
+    LateRequests {
+        count: u32,
+    },
+    Conflicts {
+        count: u32,
+    },
+    StaleWatch {
+        time: Time,
+    },
+    OperatorCrash {
+        which: Which,
+        back: Time,
+    },
     /// Right before its next change, if `in_hand`.
-    OperatorPause { which: Which, time: Time, in_hand: bool, clock_stops: bool },
-    Scale { to: u32 },
+    OperatorPause {
+        which: Which,
+        time: Time,
+        in_hand: bool,
+        clock_stops: bool,
+    },
+    Scale {
+        to: u32,
+    },
     Flush,
-    Switchover { to: Option<u32> },
+    Switchover {
+        to: Option<u32>,
+    },
     /// Somebody with the operator's password.
-    ByHand { who: Who },
+    ByHand {
+        who: Who,
+    },
 }
 
 /// A fault and its time.
@@ -156,7 +213,9 @@ fn fault(rng: &mut Rng, setup: &Setup) -> Fault {
         },
         93..=94 => Fault::Scale { to: rng.pick(&[setup.replicas, 2, 3, 5, setup.replicas]).max(1) },
         95 => Fault::Flush,
-        96..=98 => Fault::Switchover { to: rng.percent(50).then(|| u32::try_from(rng.below(3)).unwrap_or(0)) },
+        96..=98 => {
+            Fault::Switchover { to: rng.percent(50).then(|| u32::try_from(rng.below(3)).unwrap_or(0)) }
+        }
         _ => Fault::ByHand { who: who(rng) },
     }
 }

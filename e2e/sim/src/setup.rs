@@ -72,7 +72,8 @@ impl Setup {
             Profile::Durable,
             Profile::Cache,
         ]);
-        let persistence = rng.pick(&[Persistence::None, Persistence::Rdb, Persistence::Aof, Persistence::Aof]);
+        let persistence =
+            rng.pick(&[Persistence::None, Persistence::Rdb, Persistence::Aof, Persistence::Aof]);
         let volumes = persistence != Persistence::None && rng.percent(70);
         let build = rng.pick(&[Build::Redis62, Build::Redis70, Build::Redis82, Build::Valkey91]);
         let nodes = usize::try_from(u64::from(replicas).max(2) + rng.below(2)).unwrap_or(3);

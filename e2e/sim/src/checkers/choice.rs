@@ -19,9 +19,8 @@ impl World {
             return; // judged when it is promoted: until then the old master goes on
         }
         let head = self.processes[to].head;
-        let compared: Vec<usize> = (0..self.processes.len())
-            .filter(|pid| *pid != to && self.is_comparable(*pid, op))
-            .collect();
+        let compared: Vec<usize> =
+            (0..self.processes.len()).filter(|pid| *pid != to && self.is_comparable(*pid, op)).collect();
         if plan.kind == PlanKind::Failover
             && let Some(better) = compared.iter().copied().find(|pid| {
                 let other = self.processes[*pid].head;

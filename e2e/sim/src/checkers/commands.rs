@@ -40,7 +40,10 @@ impl World {
         let holder = self.api.record().and_then(|record| record.holder.as_deref());
         if transitions(term) < newest && holder != Some(term) {
             self.broke("I8", |world| {
-                format!("{command:?} of term {term} changes {} after a newer term's contact", world.name_of(pid))
+                format!(
+                    "{command:?} of term {term} changes {} after a newer term's contact",
+                    world.name_of(pid)
+                )
             });
         }
         let record = self.api.record().cloned().unwrap_or_default();
@@ -78,11 +81,13 @@ impl World {
     fn check_stopped(&mut self, pid: usize, command: &RoleCommand, is_master: bool) {
         let process = &self.processes[pid];
         let plan = self.api.record().and_then(|record| record.plan.as_ref());
-        let named = plan.filter(|plan| plan.step < PlanStep::Promoted).is_some_and(|plan| {
-            plan.from.iter().chain(plan.to.iter()).any(|it| it.run_id == process.run)
-        });
+        let named = plan
+            .filter(|plan| plan.step < PlanStep::Promoted)
+            .is_some_and(|plan| plan.from.iter().chain(plan.to.iter()).any(|it| it.run_id == process.run));
         if is_master && process.role == Role::Master && !named {
-            self.broke("I9", |world| format!("{command:?} stops {}, the master on record", world.name_of(pid)));
+            self.broke("I9", |world| {
+                format!("{command:?} stops {}, the master on record", world.name_of(pid))
+            });
         }
     }
 
@@ -90,7 +95,11 @@ impl World {
     pub fn check_source(&mut self, pid: usize, replica: usize) {
         if !self.checks.masters.contains(&self.processes[pid].run) {
             self.broke("I3", |world| {
-                format!("{} syncs from {}, which was never the master", world.name_of(replica), world.name_of(pid))
+                format!(
+                    "{} syncs from {}, which was never the master",
+                    world.name_of(replica),
+                    world.name_of(pid)
+                )
             });
         }
     }

@@ -33,10 +33,8 @@ impl World {
         }
         self.checks.lineage.extend(after.lineage.iter().map(|lineage| lineage.id.clone()));
         let same_plan = |one: &Plan, other: &Plan| one.id == other.id;
-        let opened = after
-            .plan
-            .as_ref()
-            .filter(|plan| before.plan.as_ref().is_none_or(|old| !same_plan(old, plan)));
+        let opened =
+            after.plan.as_ref().filter(|plan| before.plan.as_ref().is_none_or(|old| !same_plan(old, plan)));
         if let Some(plan) = opened {
             self.plan_opened(plan, op);
         }
@@ -122,7 +120,10 @@ impl World {
         if process.role == Role::Master && process.quorum < effective {
             self.broke("W", |world| {
                 let quorum = world.processes[pid].quorum;
-                format!("{} enforces a write quorum of {quorum}, {effective} is on record", world.name_of(pid))
+                format!(
+                    "{} enforces a write quorum of {quorum}, {effective} is on record",
+                    world.name_of(pid)
+                )
             });
         }
     }
@@ -134,7 +135,9 @@ impl World {
             self.process_of(run).is_some_and(|pid| self.pods[self.processes[pid].pod].uid == endpoint.uid)
         };
         if !self.checks.masters.iter().any(master) {
-            self.broke("I1", |_| format!("the Service leads to {}, which was never the master", endpoint.pod));
+            self.broke("I1", |_| {
+                format!("the Service leads to {}, which was never the master", endpoint.pod)
+            });
         }
     }
 }
@@ -148,7 +151,8 @@ mod tests {
     fn a_route_to_a_pod_that_never_was_the_master_is_found() {
         let mut world = settled();
         let pod = world.pods.iter().find(|pod| pod.ordinal == 2).unwrap();
-        let endpoint = Endpoint { pod: pod.name.clone(), uid: pod.uid.clone(), ip: pod.ip.unwrap(), node: None };
+        let endpoint =
+            Endpoint { pod: pod.name.clone(), uid: pod.uid.clone(), ip: pod.ip.unwrap(), node: None };
         world.check_route(Some(&endpoint));
         assert_eq!(world.checks.broken[0].rule, "I1");
     }
@@ -185,7 +189,8 @@ mod tests {
 
     #[test]
     fn a_certain_death_of_a_living_process_and_a_fed_witness_are_found() {
-        for (reason, rule) in [("MasterProcessEnded", "Definitive"), ("MasterUnreachable", "AliveByWitness")] {
+        for (reason, rule) in [("MasterProcessEnded", "Definitive"), ("MasterUnreachable", "AliveByWitness")]
+        {
             let mut world = settled();
             let before = world.api.record().unwrap().clone();
             let mut after = before.clone();

@@ -23,7 +23,10 @@ impl World {
         }
         if !process.accepts(self.now) {
             let (role, quorum, good) = (process.role, process.quorum, process.good);
-            return Err(format!("{} takes no writes: {role:?}, quorum {quorum}, good {good}", self.name_of(master)));
+            return Err(format!(
+                "{} takes no writes: {role:?}, quorum {quorum}, good {good}",
+                self.name_of(master)
+            ));
         }
         if self.pods[process.pod].terminating {
             return Err("the master's pod is going".to_owned());

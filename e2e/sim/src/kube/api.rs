@@ -118,7 +118,12 @@ impl World {
     }
 
     /// Replaces the master's slice if the version is still that; `None`: there must be none.
-    pub fn store_route(&mut self, endpoint: Option<&Endpoint>, epoch: u64, version: Option<u64>) -> WriteOutcome {
+    pub fn store_route(
+        &mut self,
+        endpoint: Option<&Endpoint>,
+        epoch: u64,
+        version: Option<u64>,
+    ) -> WriteOutcome {
         let unchanged = self.api.route.as_ref().map(|(_, version)| *version) == version;
         if !unchanged && on(Mechanism::RoutePrecondition) {
             return WriteOutcome::Conflict;

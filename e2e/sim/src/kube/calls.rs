@@ -189,7 +189,9 @@ impl World {
                 let pod = self.pods.iter().find(|pod| pod.listed && pod.uid == *uid);
                 Reply::Address(pod.and_then(|pod| pod.ip))
             }
-            Call::CheckLease { .. } | Call::LeaseGet { .. } => Reply::Lease(self.api.lease.clone().map(Box::new)),
+            Call::CheckLease { .. } | Call::LeaseGet { .. } => {
+                Reply::Lease(self.api.lease.clone().map(Box::new))
+            }
             Call::LeasePut { spec, version, .. } => {
                 if self.api.lease.as_ref().map(|(_, version)| *version) != *version {
                     return written(WriteOutcome::Conflict, None);

@@ -39,7 +39,9 @@ impl World {
         let Some((status, record)) = self.api.status.as_ref().zip(self.api.record()) else { return true };
         let Some(master) = &record.master else { return true };
         let goes = |pod: &str| {
-            pod.rsplit_once('-').and_then(|(_, number)| number.parse::<u32>().ok()).is_none_or(|it| it >= wanted)
+            pod.rsplit_once('-')
+                .and_then(|(_, number)| number.parse::<u32>().ok())
+                .is_none_or(|it| it >= wanted)
         };
         let plan = record.plan.iter().flat_map(|plan| plan.from.iter().chain(plan.to.iter()));
         if std::iter::once(master).chain(plan).any(|process| goes(&process.pod)) {

@@ -98,7 +98,8 @@ impl World {
 
     /// Nothing is waited for past the end of our own term.
     fn within_term(&self, op: usize) -> Time {
-        let left = self.operators[op].elector.claim.map(|claim| claim.valid_until.saturating_sub(self.mono(op)));
+        let left =
+            self.operators[op].elector.claim.map(|claim| claim.valid_until.saturating_sub(self.mono(op)));
         left.map_or(DEADLINE, micros)
     }
 
@@ -181,9 +182,12 @@ impl World {
                     }
                 };
             }
-            Call::LeasePut { round, spec, asked_at, renews, .. } if round == self.operators[op].elector.round => {
+            Call::LeasePut { round, spec, asked_at, renews, .. }
+                if round == self.operators[op].elector.round =>
+            {
                 let elector = &mut self.operators[op].elector;
-                if let Some(Reply::Written { outcome: WriteOutcome::Written, version: Some(version) }) = reply {
+                if let Some(Reply::Written { outcome: WriteOutcome::Written, version: Some(version) }) = reply
+                {
                     elector.learn(&spec, version, now);
                     elector.fresh = true;
                     let transitions = spec.lease_transitions.unwrap_or(0);

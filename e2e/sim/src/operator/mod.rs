@@ -21,10 +21,21 @@ use crate::world::Ev;
 /// What an operator sends to a server.
 #[derive(Clone, Debug)]
 pub enum Ask {
-    Greet { cut_others: bool, term: String, asked_at: Mono },
-    Probe { asked_at: Mono },
+    Greet {
+        cut_others: bool,
+        term: String,
+        asked_at: Mono,
+    },
+    Probe {
+        asked_at: Mono,
+    },
     /// `first`: the operator's other connections are cut before.
-    Command { ticket: u64, command: RoleCommand, first: bool, term: String },
+    Command {
+        ticket: u64,
+        command: RoleCommand,
+        first: bool,
+        term: String,
+    },
 }
 
 /// What comes back.

@@ -223,7 +223,9 @@ impl World {
                 self.later(LATER, Ev::Label { op, life, uid, role });
             }
             Effect::DeletePod { uid, .. } if may => self.call(op, Call::Delete { uid }, DEADLINE),
-            Effect::ClearSwitchover { value } if may => self.call(op, Call::ClearSwitchover { value }, DEADLINE),
+            Effect::ClearSwitchover { value } if may => {
+                self.call(op, Call::ClearSwitchover { value }, DEADLINE)
+            }
             Effect::YieldLease if may => {
                 let life = self.operators[op].life;
                 self.later(1, Ev::Yield { op, life });
@@ -278,7 +280,8 @@ impl World {
         let operator = &mut self.operators[op];
         operator.life += 1;
         operator.up = true;
-        operator.core = redis_ha_operator::core::supervisor::Supervisor::new(crate::kube::api::CLUSTER_UID.to_owned());
+        operator.core =
+            redis_ha_operator::core::supervisor::Supervisor::new(crate::kube::api::CLUSTER_UID.to_owned());
         operator.elector =
             crate::operator::elector::Elector::new(format!("{}_{}", operator.name, operator.life));
         (operator.route, operator.reads, operator.report) = (Known::Nothing, Known::Nothing, None);

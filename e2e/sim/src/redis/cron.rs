@@ -60,7 +60,8 @@ impl World {
     /// Writes a snapshot when the last one is that old.
     pub fn save(&mut self, pid: usize, every: Time) {
         let process = &mut self.processes[pid];
-        let due = every == 0 || (self.now - process.born) / every != (self.now - process.born + SECOND) / every;
+        let due =
+            every == 0 || (self.now - process.born) / every != (self.now - process.born + SECOND) / every;
         if due && !process.loading {
             let replid = if process.positioned || process.role == Role::Master { process.replid } else { 0 };
             process.snapshot = Some(Snapshot { head: process.head, replid, offset: process.offset });

@@ -13,20 +13,32 @@ use crate::world::World;
 #[derive(Clone, Debug)]
 pub enum Sync {
     /// `AUTH`, `REPLCONF`, `PSYNC`: with the replica's position, if it has one.
-    Ask { position: Option<(ReplId, i64)> },
+    Ask {
+        position: Option<(ReplId, i64)>,
+    },
     Ack(i64),
     /// The master lets nobody sync, or cannot.
     Denied,
     /// Partial sync under this id.
-    Continue { id: ReplId },
+    Continue {
+        id: ReplId,
+    },
     /// A full sync begins: the replica forgets its position.
     Full,
     /// All data is there; loading begins.
     Data,
     /// Loaded.
-    Loaded { id: ReplId, offset: i64, head: Head },
+    Loaded {
+        id: ReplId,
+        offset: i64,
+        head: Head,
+    },
     /// Part of the stream. `ack`: the replica is to acknowledge at once.
-    Item { offset: i64, head: Head, ack: bool },
+    Item {
+        offset: i64,
+        head: Head,
+        ack: bool,
+    },
 }
 
 impl World {
@@ -66,7 +78,11 @@ impl World {
             self.send(conn, Way::Back, Msg::Sync(Sync::Denied));
             return;
         }
-        self.check_source(pid, replica);
+        // A question that lay in the socket of a stopped master: nobody waits for its answer any more.
+        let asks = self.processes[replica].upstream.is_some_and(|upstream| upstream.conn == conn);
+        if asks {
+            self.check_source(pid, replica);
+        }
         let partial = position.filter(|(id, offset)| self.can_continue(pid, *id, *offset));
         let now = self.now;
         if let Some((_, offset)) = partial {
@@ -81,10 +97,10 @@ impl World {
                 .collect();
             master.downstream.push(Downstream { conn, pid: replica, online: true, ack: 0, ack_at: now });
             master.good = master.count_good(now);
-            self.check_partial(pid, replica, offset);
-            self.say(|world| {
-                format!("{} partial sync from {}", world.name_of(replica), world.name_of(pid))
-            });
+            if asks {
+                self.check_partial(pid, replica, offset);
+            }
+            self.say(|world| format!("{} partial sync from {}", world.name_of(replica), world.name_of(pid)));
             self.send(conn, Way::Back, Msg::Sync(Sync::Continue { id }));
             for (offset, head) in missing {
                 self.send(conn, Way::Back, Msg::Sync(Sync::Item { offset, head, ack: false }));
@@ -101,7 +117,9 @@ impl World {
             master.offset += 1;
             master.backlog = Some(Backlog::new(master.offset));
         }
-        self.check_full(pid, replica);
+        if asks {
+            self.check_full(pid, replica);
+        }
         self.counts.full_syncs += 1;
         self.say(|world| format!("{} full sync from {}", world.name_of(replica), world.name_of(pid)));
         let master = &mut self.processes[pid];

@@ -162,7 +162,8 @@ impl Process {
 
     /// Replicas whose word is young enough; whole seconds, as the server counts.
     pub fn count_good(&self, now: Time) -> u32 {
-        let good = |replica: &&Downstream| replica.online && now / SECOND - replica.ack_at / SECOND <= MAX_LAG;
+        let good =
+            |replica: &&Downstream| replica.online && now / SECOND - replica.ack_at / SECOND <= MAX_LAG;
         u32::try_from(self.downstream.iter().filter(good).count()).unwrap_or(u32::MAX)
     }
 }
