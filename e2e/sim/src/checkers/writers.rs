@@ -39,10 +39,19 @@ impl World {
         if self.setup.profile == Profile::Cache && !self.is_recorded(pid) {
             return Some("profile Cache: no write quorum");
         }
-        if process.thawed > 0 && self.now <= process.thawed + WAKING && !self.is_recorded(pid) {
+        if process.thawed > 0 && self.now <= process.thawed + WAKING && self.is_superseded(pid) {
             return Some("a stalled master woke");
         }
         self.checks.unfenced.get(&process.run).copied()
+    }
+
+    /// It is not on record as the master, or about to be replaced.
+    fn is_superseded(&self, pid: usize) -> bool {
+        let plan = self.api.record().and_then(|record| record.plan.as_ref());
+        let leaves = plan
+            .and_then(|plan| plan.from.as_ref())
+            .is_some_and(|from| from.run_id == self.processes[pid].run);
+        leaves || !self.is_recorded(pid)
     }
 
     pub fn is_recorded(&self, pid: usize) -> bool {
