@@ -33,11 +33,11 @@ impl World {
             });
         }
         let heads: Vec<Head> = compared.iter().map(|pid| self.processes[*pid].head).collect();
-        self.excuse_losses(head, &heads);
+        self.excuse_losses(head, &heads, plan.kind);
     }
 
     /// What the chosen one lacks may be lost, unless somebody had it who should have been asked.
-    fn excuse_losses(&mut self, head: Head, heads: &[Head]) {
+    fn excuse_losses(&mut self, head: Head, heads: &[Head], kind: PlanKind) {
         for index in 0..self.writes.len() {
             let Some(write) = self.writes[index].head.filter(|_| self.writes[index].excuse.is_none()) else {
                 continue;
@@ -46,10 +46,11 @@ impl World {
                 continue;
             }
             if !heads.iter().any(|other| self.history.holds(*other, write)) {
-                self.writes[index].excuse = Some(if self.writes[index].confirmed {
-                    "confirmed, and no holder within reach at the choice"
-                } else {
-                    "not replicated when the master was lost"
+                self.writes[index].excuse = Some(match (kind, self.writes[index].confirmed) {
+                    (PlanKind::Failover, true) => "failover, confirmed, no holder within reach",
+                    (PlanKind::Failover, false) => "failover, not replicated",
+                    (_, true) => "start from disks, confirmed",
+                    (_, false) => "start from disks, not replicated",
                 });
             }
         }

@@ -102,6 +102,15 @@ impl World {
                 )
             });
         }
+        // An id made by a promotion is on record before anybody may sync under it; one that Redis makes when the first
+        // replica comes cannot be.
+        let id = id_text(self.processes[pid].replid);
+        if self.processes[pid].replid2 != 0 && !self.checks.lineage.contains(&id) {
+            self.broke("I6", |world| {
+                let (replica, source) = (world.name_of(replica), world.name_of(pid));
+                format!("{replica} syncs from {source} under {id}, which is not on record")
+            });
+        }
     }
 
     /// A full sync replaces the replica's data.

@@ -128,6 +128,12 @@ impl World {
         if !unchanged && on(Mechanism::RoutePrecondition) {
             return WriteOutcome::Conflict;
         }
+        if let Some((before, _)) = &self.api.route
+            && before.epoch > epoch
+        {
+            let before = before.epoch;
+            self.broke("I8", |_| format!("a late route of epoch {epoch} replaces one of epoch {before}"));
+        }
         let fact = RouteFact {
             ip: endpoint.map(|endpoint| endpoint.ip.to_string()),
             uid: endpoint.map(|endpoint| endpoint.uid.clone()),
