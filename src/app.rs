@@ -149,12 +149,22 @@ impl Operator {
     }
 
     fn watch(&mut self, args: &RunArgs, clients: &Clients) {
+        use crate::kube::nodes::{self, Placed};
         use crate::kube::watch;
+        let placed = Arc::new(Placed::new(self.supervisors.clone()));
+        let (nodes_client, needed, for_nodes) =
+            (clients.patient.clone(), args.namespace.is_none(), placed.clone());
+        let watch = async move {
+            nodes::watch(nodes_client, needed, for_nodes).await;
+            std::future::pending::<()>().await; // no task of the operator may end
+        };
+        self.start("watch of nodes", watch);
         for what in ["pods", "slices"] {
             let (client, namespace) = (clients.patient.clone(), args.namespace.clone());
             let (sink, synced) = (self.supervisors.clone(), self.readiness.part(what));
             if what == "pods" {
-                let watch = async move { watch::pods(client, namespace.as_deref(), sink, synced).await };
+                let placed = placed.clone();
+                let watch = async move { watch::pods(client, namespace.as_deref(), placed, synced).await };
                 self.start("watch of pods", watch);
             } else {
                 let watch = async move { watch::routes(client, namespace.as_deref(), sink, synced).await };
