@@ -20,8 +20,10 @@ pub struct Build {
 impl Build {
     /// Asks the program for its version.
     pub fn at(program: PathBuf) -> Result<Self> {
-        let said =
-            Command::new(&program).arg("--version").output().with_context(|| program.display().to_string())?;
+        let said = Command::new(&program)
+            .arg("--version")
+            .output()
+            .with_context(|| program.display().to_string())?;
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
         let Some(full) = said.split_whitespace().find_map(|word| word.strip_prefix("v=")) else {
             bail!("{} tells no version: {said:?}", program.display())

@@ -6,6 +6,7 @@ use redis_ha_operator::core::event::RoleCommand::Serve;
 use crate::build::Build;
 use crate::operator::{Operator, PROMOTE, follow, position};
 use crate::server::{Plan, Server};
+use crate::wait::until;
 
 /// A server and the operator's connection to it.
 pub struct Node {
@@ -32,7 +33,8 @@ impl Node {
     /// So many keys more.
     pub async fn fill(&self, keys: u32) -> Result<()> {
         let mut app = self.server.app().await?;
-        let script = "local n = redis.call('DBSIZE') for i = 1, ARGV[1] do redis.call('SET', 'key:' .. n + i, i) end";
+        let script =
+            "local n = redis.call('DBSIZE') for i = 1, ARGV[1] do redis.call('SET', 'key:' .. n + i, i) end";
         app.done(&["EVAL", script, "0", &keys.to_string()]).await?;
         Ok(())
     }
@@ -41,6 +43,18 @@ impl Node {
     pub async fn caught_up_with(&self, master: &Node) -> Result<()> {
         let offset = master.operator.probe().await?.master_offset;
         self.operator.until("caught up", |info| info.link_up && position(info) >= offset).await?;
+        Ok(())
+    }
+
+    /// Waits until its first AOF after a sync is written: before, it does not end when it is asked to.
+    pub async fn aof_is_written(&self) -> Result<()> {
+        let mut app = self.server.app().await?;
+        until("the AOF is written", async || {
+            let busy =
+                app.number("aof_rewrite_in_progress").await? + app.number("aof_rewrite_scheduled").await?;
+            Ok((busy == 0).then_some(()))
+        })
+        .await?;
         Ok(())
     }
 

@@ -28,7 +28,7 @@ struct Options {
     #[arg(long = "image", value_name = "NAME=DIRECTORY")]
     images: Vec<String>,
     /// Facts asked at the same time.
-    #[arg(long, default_value_t = 12)]
+    #[arg(long, default_value_t = 18)]
     at_once: usize,
     /// Only facts with one of these words in their name.
     words: Vec<String>,
@@ -153,10 +153,10 @@ fn print_table(
         }
         println!("\n### {title}\n");
         print!("| fact |");
-        builds.iter().for_each(|build| print!(" {} |", build.name()));
-        print!("\n| --- |");
-        builds.iter().for_each(|_| print!(" --- |"));
-        println!();
+        for build in builds {
+            print!(" {} |", build.name());
+        }
+        println!("\n| --- |{}", " --- |".repeat(builds.len()));
         for (row, fact) in &rows {
             print!("| {} |", fact.says);
             for column in 0..builds.len() {

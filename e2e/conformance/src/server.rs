@@ -56,12 +56,14 @@ pub struct Plan {
 
 impl Plan {
     /// `AOF`, `RDB` or `None`.
+    #[must_use]
     pub fn persistence(mut self, persistence: &'static str) -> Self {
         self.persistence = persistence;
         self
     }
 
     /// A line after our own boot file, for what a test needs to see more, sooner or without us.
+    #[must_use]
     pub fn line(mut self, line: &str) -> Self {
         self.more.push_str(line);
         self.more.push('\n');
@@ -86,7 +88,8 @@ impl Plan {
             "metadata": {"name": "cache", "namespace": "shop", "uid": UID},
             "spec": {"persistence": self.persistence},
         }))?;
-        let cluster = validate(&object, "redis").map_err(|refusal| anyhow::anyhow!("{}", refusal.reason()))?;
+        let cluster =
+            validate(&object, "redis").map_err(|refusal| anyhow::anyhow!("{}", refusal.reason()))?;
         let place = dir.display().to_string();
         let ours = boot_file::render(&cluster)
             .replace(
@@ -141,6 +144,11 @@ impl Server {
         self.signal(signal)?;
         until("the process ends", async || Ok(self.process.try_wait()?)).await?;
         Ok(())
+    }
+
+    /// It has not ended.
+    pub fn runs(&mut self) -> Result<bool> {
+        Ok(self.process.try_wait()?.is_none())
     }
 
     /// Another process on the same files, at the same address.

@@ -15,12 +15,21 @@ use redis_ha_operator::core::facts::Role;
 use tokio::time::sleep;
 
 pub static FACTS: &[Fact] = &[
-    fact!(queued_writes_are_taken, "its replica detached meanwhile, quorum 1: writes that waited and were taken"),
+    fact!(
+        queued_writes_are_taken,
+        "its replica detached meanwhile, quorum 1: writes that waited and were taken"
+    ),
     fact!(then_it_refuses, "and later writes are refused after"),
     fact!(a_queued_demotion_is_first, "a demotion behind our unanswered INFO runs before writes that waited"),
     fact!(the_answer_before_it_says_master, "that INFO still says master, and the demotion follows"),
-    fact!(a_demotion_cannot_be_withdrawn, "a demotion on its way is carried out though we closed the connection"),
-    fact!(a_killed_predecessor_is_late, "a command on a connection that CLIENT KILL USER cut is not carried out"),
+    fact!(
+        a_demotion_cannot_be_withdrawn,
+        "a demotion on its way is carried out though we closed the connection"
+    ),
+    fact!(
+        a_killed_predecessor_is_late,
+        "a command on a connection that CLIENT KILL USER cut is not carried out"
+    ),
 ];
 
 const WRITES: usize = 20;

@@ -14,17 +14,29 @@ use redis_ha_operator::core::event::RoleCommand::{Detach, Serve};
 use tokio::time::sleep;
 
 pub static FACTS: &[Fact] = &[
-    fact!(no_position_reads_one, "a server that never synced: slave_repl_offset, master_link_down_since_seconds"),
+    fact!(
+        no_position_reads_one,
+        "a server that never synced: slave_repl_offset, master_link_down_since_seconds"
+    ),
     fact!(detach_keeps_id_and_offset, "Detach keeps data, id and offset"),
-    fact!(promotion_continues_the_old_id, "Promote of a detached replica: replid2 = old id, second_repl_offset"),
+    fact!(
+        promotion_continues_the_old_id,
+        "Promote of a detached replica: replid2 = old id, second_repl_offset"
+    ),
     fact!(survivors_resync_in_part, "the others follow the promoted one by a partial resync"),
     fact!(first_attach_changes_the_id, "id of a first master when its first replica attaches"),
     fact!(cold_aof_changes_the_id, "the same after a cold start from an AOF"),
     fact!(cold_rdb_changes_the_id, "the same after a cold start from an RDB"),
     fact!(promoted_replica_keeps_its_id, "id of a promoted replica when its first replica attaches"),
-    fact!(a_lonely_master_keeps_its_id, "repl-backlog-ttl 0: a master alone keeps its id (with 1 it changes)"),
+    fact!(
+        a_lonely_master_keeps_its_id,
+        "repl-backlog-ttl 0: a master alone keeps its id (with 1 it changes)"
+    ),
     fact!(flushall_keeps_the_lineage, "FLUSHALL keeps the id, and the offset grows"),
-    fact!(a_replica_ahead_is_wiped, "a replica ahead of the promoted one loses its extra writes by a full sync"),
+    fact!(
+        a_replica_ahead_is_wiped,
+        "a replica ahead of the promoted one loses its extra writes by a full sync"
+    ),
 ];
 
 async fn no_position_reads_one(build: Build) -> Result<String> {
@@ -90,7 +102,10 @@ async fn id_at_first_attach(master: &Node, build: &Build) -> Result<String> {
     replica.operator.in_sync().await?;
     let now = master.operator.probe().await?;
     ensure!(now.run_id == alone.run_id, "another process");
-    ensure!(replica.operator.probe().await?.replid == now.replid, "the replica has another id than its master");
+    ensure!(
+        replica.operator.probe().await?.replid == now.replid,
+        "the replica has another id than its master"
+    );
     Ok(if now.replid == alone.replid {
         "kept"
     } else if now.replid2 == alone.replid {

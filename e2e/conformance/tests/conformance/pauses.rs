@@ -19,7 +19,10 @@ pub static FACTS: &[Fact] = &[
         waiting_writes_are_refused,
         "SET, script, EXEC, BLPOP that wait across the demotion end with; none applied"
     ),
-    fact!(unpausing_first_keeps_the_position, "Detach (UNPAUSE awaited, then away) of a paused replica keeps its position"),
+    fact!(
+        unpausing_first_keeps_the_position,
+        "Detach (UNPAUSE awaited, then away) of a paused replica keeps its position"
+    ),
     fact!(
         detaching_paused_loses_it,
         "a paused replica sent away without UNPAUSE: its position",
@@ -77,7 +80,9 @@ async fn waiting_writes_are_refused(build: Build) -> Result<String> {
     sleep(Duration::from_millis(50)).await;
     master.operator.done(Pause { millis: 20_000 }).await?;
     set.send(&["SET", "c", "1"]).await?;
-    script.send(&["EVAL", "redis.call('SET', KEYS[1], '1') redis.call('SET', KEYS[2], '1')", "2", "d", "e"]).await?;
+    script
+        .send(&["EVAL", "redis.call('SET', KEYS[1], '1') redis.call('SET', KEYS[2], '1')", "2", "d", "e"])
+        .await?;
     exec.send(&["EXEC"]).await?;
     sleep(Duration::from_millis(100)).await;
     let stepped = master.operator.done(StepDown).await?;

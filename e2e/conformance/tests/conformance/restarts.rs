@@ -7,6 +7,7 @@ use conformance::fact;
 use conformance::fact::{Fact, seen};
 use conformance::operator::{follow, position};
 use conformance::server::{Plan, Server};
+use conformance::wait::until;
 use nix::sys::signal::Signal;
 
 pub static FACTS: &[Fact] = &[
@@ -19,6 +20,10 @@ pub static FACTS: &[Fact] = &[
         master_offset_after_aof,
         "AOF: master_repl_offset of a replica that came back",
         "it is no position: only slave_repl_offset is read of a replica, and that is 1 on all"
+    ),
+    fact!(
+        sigterm_is_refused_while_an_aof_begins,
+        "AOF: SIGTERM while a replica writes its first AOF after a sync; the next SIGTERM, after it"
     ),
     fact!(no_snapshot_is_left, "None: the snapshot of a sync is not on disk, and nothing comes back"),
     fact!(snapshot_would_be_left, "the same with rdb-del-sync-files no"),
@@ -45,6 +50,7 @@ async fn rdb_data_is_loaded_and_kept(build: Build) -> Result<String> {
 async fn aof_loses_id_and_position(build: Build) -> Result<String> {
     let (_master, mut replicas) = cluster_of(1, || Server::of(&build).persistence("AOF")).await?;
     let replica = replicas.remove(0);
+    replica.aof_is_written().await?;
     let before = replica.operator.probe().await?;
     let after = replica.restart(Signal::SIGTERM).await?.operator.probe().await?;
     ensure!(after.keys == 100 && after.is_fenced(), "{after:?}");
@@ -73,10 +79,33 @@ async fn rdb_master_keeps_id_and_position(build: Build) -> Result<String> {
 
 async fn master_offset_after_aof(build: Build) -> Result<String> {
     let (_master, mut replicas) = cluster_of(1, || Server::of(&build).persistence("AOF")).await?;
-    let replica = replicas.remove(0).restart(Signal::SIGTERM).await?;
+    let replica = replicas.remove(0);
+    replica.aof_is_written().await?;
+    let replica = replica.restart(Signal::SIGTERM).await?;
     let info = replica.operator.probe().await?;
     ensure!(position(&info) == 1, "{info:?}");
     Ok(info.master_offset.to_string())
+}
+
+async fn sigterm_is_refused_while_an_aof_begins(build: Build) -> Result<String> {
+    let slow = "rdb-key-save-delay 10000";
+    let plan = || Server::of(&build).persistence("AOF");
+    let master = Node::master(plan(), 100).await?;
+    let mut replica = Node::start(plan().line(slow)).await?;
+    replica.operator.done(follow(&master.server)).await?;
+    replica.operator.in_sync().await?;
+    let before = replica.server.log()?.len();
+    replica.server.signal(Signal::SIGTERM)?;
+    until("it answers the signal", async || {
+        let log = replica.server.log()?;
+        Ok(log[before..].iter().any(|line| line.contains("can't exit")).then_some(()))
+    })
+    .await?;
+    ensure!(replica.server.runs()?, "it ended");
+    replica.aof_is_written().await?;
+    ensure!(replica.server.runs()?, "it ended once the AOF was written");
+    replica.server.end(Signal::SIGTERM).await?;
+    Ok("refused, ends".into())
 }
 
 /// A replica with data of its own, so that the next sync goes by way of the disk; restarted after it.

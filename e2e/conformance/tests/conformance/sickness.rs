@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use conformance::build::Build;
-use conformance::cluster::Node;
+use conformance::cluster::{Node, cluster};
 use conformance::fact;
 use conformance::fact::{Fact, seen};
 use conformance::operator::{Attempt, PROMOTE};
@@ -19,15 +19,23 @@ use tokio::time::sleep;
 pub static FACTS: &[Fact] = &[
     fact!(a_script_keeps_it_silent, "a script before its time is up: INFO is not answered"),
     fact!(a_script_makes_it_busy, "a script after its time: answer to INFO, to a role command (not applied)"),
+    fact!(
+        a_busy_server_lets_nobody_in,
+        "a script after its time: the greeting of a new connection is refused; SCRIPT KILL on one"
+    ),
+    fact!(a_script_on_a_cut_off_replica_stays, "SCRIPT KILL on a replica whose link is down"),
     fact!(the_operator_ends_a_script, "SCRIPT KILL of the operator ends a script that has not written"),
     fact!(a_script_that_wrote_stays, "SCRIPT KILL of a script that has written is refused with"),
-    fact!(failing_snapshots_are_told, "a failing snapshot: writes, answer to PING; INFO says so, roles can change"),
-    fact!(loading_is_told, "loading: INFO is answered and says so, and that it is fenced"),
     fact!(
-        loading_refuses_role_commands,
-        "loading: a role command is refused as a whole with"
+        failing_snapshots_are_told,
+        "a failing snapshot: writes, answer to PING; INFO says so, roles can change"
     ),
-    fact!(a_full_server_turns_away, "maxclients reached: a new connection is turned away, the open one works"),
+    fact!(loading_is_told, "loading: INFO is answered and says so, and that it is fenced"),
+    fact!(loading_refuses_role_commands, "loading: a role command is refused as a whole with"),
+    fact!(
+        a_full_server_turns_away,
+        "maxclients reached: a new connection is turned away, the open one works"
+    ),
     fact!(a_wrong_password_is_told, "a wrong password, a user that is off, no password"),
 ];
 
@@ -78,6 +86,32 @@ async fn a_script_makes_it_busy(build: Build) -> Result<String> {
     seen(&format!("{info}, {}", code(&role)), "BUSY, BUSY")
 }
 
+async fn a_busy_server_lets_nobody_in(build: Build) -> Result<String> {
+    let (master, _app) = scripted(&build, ENDLESS, "50").await?;
+    busy(&master).await?;
+    let denied = match Attempt::new(master.server.address, credentials(), false).failed().await? {
+        DialOutcome::Denied(reason) => code(&reason),
+        other => bail!("{other:?}"),
+    };
+    // The login is none of what is refused.
+    let killed = master.server.operator_wire().await?.done(&["SCRIPT", "KILL"]).await?;
+    seen(&format!("{denied}, {killed}"), "BUSY, OK")
+}
+
+async fn a_script_on_a_cut_off_replica_stays(build: Build) -> Result<String> {
+    let (mut master, mut replicas) = cluster(&build, 1).await?;
+    let replica = replicas.remove(0);
+    replica.server.operator_wire().await?.done(&["CONFIG", "SET", "lua-time-limit", "50"]).await?;
+    let mut app = replica.server.app().await?;
+    let mut killer = replica.server.operator_wire().await?;
+    app.send(&["EVAL", ENDLESS, "0"]).await?;
+    busy(&replica).await?;
+    master.server.end(Signal::SIGKILL).await?;
+    sleep(Duration::from_millis(1500)).await;
+    let reply = killer.ask(&["SCRIPT", "KILL"]).await?;
+    seen(&code(&reply), "MASTERDOWN")
+}
+
 async fn the_operator_ends_a_script(build: Build) -> Result<String> {
     let (master, mut app) = scripted(&build, ENDLESS, "50").await?;
     busy(&master).await?;
@@ -113,12 +147,11 @@ async fn failing_snapshots_are_told(build: Build) -> Result<String> {
 
 /// A server that takes seconds to load what its disk holds.
 async fn loading(build: &Build) -> Result<Node> {
-    let plan = Server::of(build).persistence("RDB");
-    let master = Node::master(
-        plan.line("key-load-delay 1000").line("loading-process-events-interval-bytes 1024"),
-        4000,
-    )
-    .await?;
+    // It looks at its clients after each two megabytes.
+    let plan = Server::of(build).persistence("RDB").line("rdbcompression no").line("key-load-delay 2000");
+    let master = Node::master(plan, 0).await?;
+    let script = "for i = 1, 2000 do redis.call('SET', i, string.rep('x', 16384)) end";
+    master.server.app().await?.done(&["EVAL", script, "0"]).await?;
     let Node { server, operator } = master;
     drop(operator);
     let server = server.restart(Signal::SIGTERM).await?;
@@ -132,7 +165,7 @@ async fn loading_is_told(build: Build) -> Result<String> {
     let info = node.operator.probe().await?;
     ensure!(info.loading && info.is_fenced(), "{info:?}");
     let (info, _) = node.operator.until("loaded", |info| !info.loading).await?;
-    ensure!(info.keys == 4000 && info.is_fenced(), "{info:?}");
+    ensure!(info.keys == 2000 && info.is_fenced(), "{info:?}");
     Ok("yes".into())
 }
 

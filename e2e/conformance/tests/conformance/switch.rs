@@ -1,6 +1,5 @@
 //! The planned switch as the operator does it, under writers.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +21,11 @@ pub static FACTS: &[Fact] = &[
         nothing_acknowledged_is_lost,
         "switch under 8 writers: acknowledged writes lost; partial resyncs",
         "6.2 cuts its replicas when it steps down; when a ping was under way the switch is undone and tried again"
+    ),
+    fact!(
+        a_late_operator_loses_nothing_either,
+        "the same, the operator so late that the pause was over: lost; how it ended",
+        "the target is promoted at the final offset only: where it is never reached, as on 6.2, the switch is undone"
     ),
     fact!(
         a_demoted_master_feeds_on,
@@ -67,7 +71,11 @@ impl Writers {
     }
 }
 
-async fn write(number: usize, place: watch::Receiver<SocketAddr>, stop: Arc<AtomicBool>) -> Result<Vec<String>> {
+async fn write(
+    number: usize,
+    place: watch::Receiver<SocketAddr>,
+    stop: Arc<AtomicBool>,
+) -> Result<Vec<String>> {
     let mut acknowledged = Vec::new();
     let mut count = 0_u64;
     while !stop.load(Ordering::Relaxed) {
@@ -77,7 +85,9 @@ async fn write(number: usize, place: watch::Receiver<SocketAddr>, stop: Arc<Atom
             count += 1;
             let key = format!("w{number}:{count}");
             // A client that is refused or cut comes back where it is led then.
-            let Ok(Ok(reply)) = timeout(Duration::from_secs(5), app.ask(&["SET", &key, "1"])).await else { break };
+            let Ok(Ok(reply)) = timeout(Duration::from_secs(5), app.ask(&["SET", &key, "1"])).await else {
+                break;
+            };
             if reply == "OK" {
                 acknowledged.push(key);
             } else {
@@ -102,13 +112,15 @@ async fn reaches(replica: &Node, offset: i64) -> Result<bool> {
     }
 }
 
-/// The steps up to the demotion: whether the target has all that the old master ever acknowledged.
-async fn hand_over(old: &Node, target: &Node) -> Result<bool> {
+/// The steps up to the demotion: whether the target has all that the old master ever acknowledged. `late` comes
+/// between the last look at the target and the demotion.
+async fn hand_over(old: &Node, target: &Node, late: Duration) -> Result<bool> {
     let paused = old.operator.done(Pause { millis: 300 }).await?;
     if !reaches(target, paused.master_offset).await? {
         old.operator.done(Unpause).await?;
         return Ok(false);
     }
+    sleep(late).await;
     let stepped = old.operator.done(StepDown).await?;
     ensure!(stepped.is_fenced(), "{stepped:?}");
     if reaches(target, position(&stepped)).await? {
@@ -132,7 +144,7 @@ async fn nothing_acknowledged_is_lost(build: Build) -> Result<String> {
     loop {
         sleep(Duration::from_millis(300)).await;
         tries += 1;
-        if hand_over(&old, target).await? {
+        if hand_over(&old, target, Duration::ZERO).await? {
             break;
         }
         ensure!(tries < 10, "the target never reached the final offset");
@@ -155,25 +167,53 @@ async fn nothing_acknowledged_is_lost(build: Build) -> Result<String> {
     for node in [&old, other] {
         node.caught_up_with(target).await?;
     }
-    let mut lost = BTreeMap::new();
     for (name, node) in [("new master", target), ("old master", &old), ("other", other)] {
-        let mut app = node.server.app().await?;
-        for part in keys.chunks(500) {
-            let mut words = vec!["EXISTS"];
-            words.extend(part.iter().map(String::as_str));
-            let here: usize = app.done(&words).await?.parse()?;
-            if here < part.len() {
-                *lost.entry(name).or_insert(0) += part.len() - here;
-            }
-        }
+        let lost = lost(node, &keys).await?;
+        ensure!(lost == 0, "of {} acknowledged, {lost} lost on the {name}", keys.len());
     }
     let full = target.server.number("sync_full").await?;
     let partial = target.server.number("sync_partial_ok").await?;
-    ensure!(lost.is_empty(), "of {} acknowledged, lost on {lost:?}", keys.len());
     ensure!(keys.len() > 50, "only {} were acknowledged", keys.len());
     ensure!(full == 0 && partial == 2, "{full} full, {partial} partial resyncs");
     let tries = if tries == 1 { String::new() } else { format!(", at try {tries}") };
     Ok(format!("0 of {}; {partial}{tries}", keys.len()))
+}
+
+/// How many of these keys a server does not have.
+async fn lost(node: &Node, keys: &[String]) -> Result<usize> {
+    let mut app = node.server.app().await?;
+    let mut lost = 0;
+    for part in keys.chunks(500) {
+        let mut words = vec!["EXISTS"];
+        words.extend(part.iter().map(String::as_str));
+        lost += part.len() - app.done(&words).await?.parse::<usize>()?;
+    }
+    Ok(lost)
+}
+
+async fn a_late_operator_loses_nothing_either(build: Build) -> Result<String> {
+    let (old, replicas) = cluster(&build, 1).await?;
+    let target = &replicas[0];
+    let writers = Writers::start(&old);
+    sleep(Duration::from_millis(200)).await;
+    let handed_over = hand_over(&old, target, Duration::from_millis(600)).await?;
+    let master = if handed_over {
+        target.operator.done(PROMOTE).await?;
+        target
+    } else {
+        &old
+    };
+    writers.led_to.send(master.server.address).context("no writers")?;
+    let (ip, port) = (master.server.address.ip(), master.server.address.port());
+    if handed_over {
+        old.operator.done(Follow { ip, port, cut_clients: true }).await?;
+    }
+    sleep(Duration::from_millis(200)).await;
+    let keys = writers.stop().await?;
+    let lost = lost(master, &keys).await?;
+    ensure!(lost == 0, "{lost} of {} acknowledged", keys.len());
+    ensure!(handed_over || build.is_redis_6(), "the target never reached the final offset");
+    Ok(format!("0 of {}; {}", keys.len(), if handed_over { "promoted" } else { "undone" }))
 }
 
 async fn a_demoted_master_feeds_on(build: Build) -> Result<String> {

@@ -14,14 +14,16 @@ pub static FACTS: &[Fact] = &[
         "INFO server replication persistence keyspace",
         "the short form is asked from 7.0 on; before, INFO without arguments, which has all four sections"
     ),
-    fact!(both_forms_say_the_same, "both forms of INFO that are asked read the same, and have a run id and a role"),
-    fact!(valkey_tells_a_redis_version, "redis_version in INFO", "a version is only used for what the server knows at it"),
-    fact!(replicas_are_told_by_their_own_port, "slaveN of a master: address and port of the replica"),
     fact!(
-        a_replicas_master_offset_is_no_position,
-        "after a full sync that broke off: slave_repl_offset, master_repl_offset",
-        "only slave_repl_offset counts, and 1 with the link down is none"
+        both_forms_say_the_same,
+        "both forms of INFO that are asked read the same, and have a run id and a role"
     ),
+    fact!(
+        valkey_tells_a_redis_version,
+        "redis_version in INFO",
+        "a version is only used for what the server knows at it"
+    ),
+    fact!(replicas_are_told_by_their_own_port, "slaveN of a master: address and port of the replica"),
 ];
 
 async fn several_sections_in_one_question(build: Build) -> Result<String> {
@@ -47,7 +49,10 @@ async fn both_forms_say_the_same(build: Build) -> Result<String> {
                 == (&full.run_id, full.role, &full.replid, full.keys, full.loading, full.cannot_save),
             "{asked:?} {full:?}"
         );
-        ensure!(asked.keys == 100 && !asked.loading && !asked.cannot_save && !asked.failover_running, "{asked:?}");
+        ensure!(
+            asked.keys == 100 && !asked.loading && !asked.cannot_save && !asked.failover_running,
+            "{asked:?}"
+        );
     }
     Ok("yes".into())
 }
@@ -64,26 +69,11 @@ async fn replicas_are_told_by_their_own_port(build: Build) -> Result<String> {
     let info = master.operator.probe().await?;
     for replica in &replicas {
         let address = replica.server.address;
-        let found = info
-            .attached
-            .iter()
-            .any(|seen| seen.ip == address.ip().to_string() && seen.port == address.port() && seen.state == "online");
+        let found = info.attached.iter().any(|seen| {
+            seen.ip == address.ip().to_string() && seen.port == address.port() && seen.state == "online"
+        });
         ensure!(found, "{address} is not in {:?}", info.attached);
     }
     seen(&info.attached.len().to_string(), "2")?;
     Ok("its own".into())
-}
-
-async fn a_replicas_master_offset_is_no_position(build: Build) -> Result<String> {
-    use conformance::operator::{follow, position};
-    use nix::sys::signal::Signal;
-    let replica = Node::start(Server::of(&build)).await?;
-    let mut master = Node::master(Server::of(&build), 400).await?;
-    master.server.operator_wire().await?.done(&["CONFIG", "SET", "rdb-key-save-delay", "4000"]).await?;
-    replica.operator.done(follow(&master.server)).await?;
-    replica.operator.until("a sync in progress", |info| info.sync_in_progress).await?;
-    master.server.end(Signal::SIGKILL).await?;
-    let (info, _) = replica.operator.until("it broke off", |info| !info.sync_in_progress).await?;
-    ensure!(!info.link_up && info.keys == 0 && position(&info) == 1, "{info:?}");
-    Ok(format!("1, {}", info.master_offset))
 }
