@@ -10,7 +10,7 @@ use conformance::fact::{Fact, seen};
 use conformance::operator::{PROMOTE, follow, position};
 use conformance::server::Server;
 use nix::sys::signal::Signal;
-use redis_ha_operator::core::event::RoleCommand::{Detach, Serve};
+use redis_ha_operator::core::event::RoleCommand::{Detach, Serve, StepDown};
 use tokio::time::sleep;
 
 pub static FACTS: &[Fact] = &[
@@ -32,6 +32,8 @@ pub static FACTS: &[Fact] = &[
         a_lonely_master_keeps_its_id,
         "repl-backlog-ttl 0: a master alone keeps its id (with 1 it changes)"
     ),
+    fact!(promoting_again_changes_nothing, "Promote of a master: its id"),
+    fact!(only_one_older_id_is_known, "a replica two promotions behind: resync"),
     fact!(flushall_keeps_the_lineage, "FLUSHALL keeps the id, and the offset grows"),
     fact!(
         a_replica_ahead_is_wiped,
@@ -158,6 +160,47 @@ async fn a_lonely_master_keeps_its_id(build: Build) -> Result<String> {
     other.operator.until("the other's id changes", |info| info.replid != with_ttl).await?;
     sleep(Duration::from_secs(1)).await;
     seen(if ours.operator.probe().await?.replid == before { "kept" } else { "new" }, "kept")
+}
+
+async fn promoting_again_changes_nothing(build: Build) -> Result<String> {
+    let (_master, replicas) = cluster(&build, 1).await?;
+    let operator = &replicas[0].operator;
+    operator.done(Detach).await?;
+    let (first, again) = (operator.done(PROMOTE).await?, operator.done(PROMOTE).await?);
+    ensure!(
+        first.replid2 == again.replid2 && first.second_offset == again.second_offset,
+        "{first:?} {again:?}"
+    );
+    seen(if first.replid == again.replid { "kept" } else { "new" }, "kept")
+}
+
+async fn only_one_older_id_is_known(build: Build) -> Result<String> {
+    let (master, replicas) = cluster(&build, 2).await?;
+    for replica in &replicas {
+        replica.operator.done(Detach).await?;
+    }
+    let mut syncs = Vec::new();
+    for replica in &replicas {
+        // As an undone switch does it; the first replica is then one id behind, the second two.
+        master.operator.done(StepDown).await?;
+        master.operator.done(PROMOTE).await?;
+        master.operator.done(Serve).await?;
+        let (full, partial) =
+            (master.server.number("sync_full").await?, master.server.number("sync_partial_ok").await?);
+        replica.operator.done(follow(&master.server)).await?;
+        replica.operator.in_sync().await?;
+        let full = master.server.number("sync_full").await? - full;
+        let partial = master.server.number("sync_partial_ok").await? - partial;
+        syncs.push(match (full, partial) {
+            (0, 1) => "partial",
+            (1, 0) => "full",
+            _ => anyhow::bail!("{full} full, {partial} partial"),
+        });
+        // It would come back after the next promotion, too.
+        replica.operator.done(Detach).await?;
+    }
+    ensure!(syncs[0] == "partial", "one behind: {}", syncs[0]);
+    seen(syncs[1], "full")
 }
 
 async fn flushall_keeps_the_lineage(build: Build) -> Result<String> {

@@ -7,7 +7,7 @@ use conformance::build::Build;
 use conformance::cluster::{Node, cluster};
 use conformance::fact;
 use conformance::fact::{Fact, seen};
-use conformance::operator::{PROMOTE, position};
+use conformance::operator::{PROMOTE, follow, position};
 use conformance::wire::{Wire, code};
 use redis_ha_operator::core::event::RoleCommand::{Detach, Pause, StepDown, Unpause};
 use tokio::time::sleep;
@@ -29,6 +29,7 @@ pub static FACTS: &[Fact] = &[
         "Detach always unpauses first and waits for the reply"
     ),
     fact!(promotion_ends_a_pause, "Promote ends a pause"),
+    fact!(following_ends_a_pause, "Follow ends a pause: the stream is applied"),
 ];
 
 async fn only_pings_move_the_offset(build: Build) -> Result<String> {
@@ -142,4 +143,15 @@ async fn promotion_ends_a_pause(build: Build) -> Result<String> {
     replica.operator.done(Pause { millis: 60_000 }).await?;
     replica.operator.done(PROMOTE).await?;
     seen(&replica.server.app().await?.ask(&["SET", "a", "1"]).await?, "OK")
+}
+
+async fn following_ends_a_pause(build: Build) -> Result<String> {
+    let (master, replicas) = cluster(&build, 1).await?;
+    let replica = &replicas[0];
+    replica.operator.done(Detach).await?;
+    replica.operator.done(Pause { millis: 60_000 }).await?;
+    replica.operator.done(follow(&master.server)).await?;
+    master.fill(20).await?;
+    replica.operator.until("the writes are there", |info| info.link_up && info.keys == 120).await?;
+    Ok("yes".into())
 }
