@@ -11,26 +11,26 @@ pub struct Fact {
     pub name: &'static str,
     /// What holds, for people.
     pub says: &'static str,
-    /// Why the operator is right for all of them, where builds differ.
-    pub differs: Option<&'static str>,
+    /// Why the operator is right where builds differ, or where the fact surprises.
+    pub note: Option<&'static str>,
     /// What was seen, in a word or two; an error when the fact does not hold in the way we rely on.
     pub ask: fn(Build) -> LocalBoxFuture<'static, Result<String>>,
 }
 
-/// `fact!(function, "what holds")`, and with `, "why we are right for all builds"` where they differ.
+/// `fact!(function, "what holds")`, and with `, "why we are right"` where builds differ.
 #[macro_export]
 macro_rules! fact {
     ($function:ident, $says:literal) => {
         $crate::fact!($function, $says, None)
     };
-    ($function:ident, $says:literal, $differs:literal) => {
-        $crate::fact!($function, $says, Some($differs))
+    ($function:ident, $says:literal, $note:literal) => {
+        $crate::fact!($function, $says, Some($note))
     };
-    ($function:ident, $says:literal, $differs:expr) => {
+    ($function:ident, $says:literal, $note:expr) => {
         $crate::fact::Fact {
             name: concat!(module_path!(), "::", stringify!($function)),
             says: $says,
-            differs: $differs,
+            note: $note,
             ask: |build| Box::pin($function(build)),
         }
     };

@@ -168,11 +168,11 @@ fn print_table(
             }
             println!();
         }
-        let mut differs = rows.iter().filter_map(|(_, fact)| Some((fact.says, fact.differs?))).peekable();
-        if differs.peek().is_some() {
-            println!("\nWhere they differ:");
+        let mut notes = rows.iter().filter_map(|(_, fact)| Some((fact.says, fact.note?))).peekable();
+        if notes.peek().is_some() {
+            println!("\nNotes:\n");
         }
-        for (says, why) in differs {
+        for (says, why) in notes {
             println!("- *{says}*: {why}");
         }
     }

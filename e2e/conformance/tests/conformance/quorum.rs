@@ -77,7 +77,7 @@ async fn it_holds_while_idle(build: Build) -> Result<String> {
 
 async fn a_replica_in_its_full_sync_does_not_count(build: Build) -> Result<String> {
     let master = Node::master(Server::of(&build), 400).await?;
-    master.server.operator_wire().await?.done(&["CONFIG", "SET", "rdb-key-save-delay", "4000"]).await?;
+    master.server.operator_wire().await?.done(&["CONFIG", "SET", "rdb-key-save-delay", "8000"]).await?;
     let replica = Node::start(Server::of(&build)).await?;
     replica.operator.done(follow(&master.server)).await?;
     replica.operator.until("a sync in progress", |info| info.sync_in_progress).await?;

@@ -88,7 +88,7 @@ async fn master_offset_after_aof(build: Build) -> Result<String> {
 }
 
 async fn sigterm_is_refused_while_an_aof_begins(build: Build) -> Result<String> {
-    let slow = "rdb-key-save-delay 10000";
+    let slow = "rdb-key-save-delay 30000";
     let plan = || Server::of(&build).persistence("AOF");
     let master = Node::master(plan(), 100).await?;
     let mut replica = Node::start(plan().line(slow)).await?;

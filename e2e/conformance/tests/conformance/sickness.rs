@@ -19,6 +19,7 @@ use tokio::time::sleep;
 pub static FACTS: &[Fact] = &[
     fact!(a_script_keeps_it_silent, "a script before its time is up: INFO is not answered"),
     fact!(a_script_makes_it_busy, "a script after its time: answer to INFO, to a role command (not applied)"),
+    fact!(a_busy_master_sends_no_word, "a script for 3 s: link of the replicas, last_io_seconds_ago above 1"),
     fact!(
         a_busy_server_lets_nobody_in,
         "a script after its time: the greeting of a new connection is refused; SCRIPT KILL on one"
@@ -86,6 +87,17 @@ async fn a_script_makes_it_busy(build: Build) -> Result<String> {
     seen(&format!("{info}, {}", code(&role)), "BUSY, BUSY")
 }
 
+async fn a_busy_master_sends_no_word(build: Build) -> Result<String> {
+    let (master, replicas) = cluster(&build, 1).await?;
+    master.server.operator_wire().await?.done(&["CONFIG", "SET", "lua-time-limit", "50"]).await?;
+    let mut app = master.server.app().await?;
+    app.send(&["EVAL", ENDLESS, "0"]).await?;
+    sleep(Duration::from_secs(3)).await;
+    let info = replicas[0].operator.probe().await?;
+    ensure!(info.last_io.is_some_and(|seconds| seconds > 1), "{info:?}");
+    seen(if info.link_up { "up" } else { "down" }, "up")
+}
+
 async fn a_busy_server_lets_nobody_in(build: Build) -> Result<String> {
     let (master, _app) = scripted(&build, ENDLESS, "50").await?;
     busy(&master).await?;
@@ -148,7 +160,7 @@ async fn failing_snapshots_are_told(build: Build) -> Result<String> {
 /// A server that takes seconds to load what its disk holds.
 async fn loading(build: &Build) -> Result<Node> {
     // It looks at its clients after each two megabytes.
-    let plan = Server::of(build).persistence("RDB").line("rdbcompression no").line("key-load-delay 2000");
+    let plan = Server::of(build).persistence("RDB").line("rdbcompression no").line("key-load-delay 3000");
     let master = Node::master(plan, 0).await?;
     let script = "for i = 1, 2000 do redis.call('SET', i, string.rep('x', 16384)) end";
     master.server.app().await?.done(&["EVAL", script, "0"]).await?;

@@ -25,7 +25,7 @@ pub static FACTS: &[Fact] = &[
     fact!(
         a_late_operator_loses_nothing_either,
         "the same, the operator so late that the pause was over: lost; how it ended",
-        "the target is promoted at the final offset only: where it is never reached, as on 6.2, the switch is undone"
+        "the target is promoted at the final offset only: where it is not reached, as may be on 6.2, the switch is undone"
     ),
     fact!(
         a_demoted_master_feeds_on,
