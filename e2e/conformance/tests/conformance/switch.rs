@@ -9,8 +9,9 @@ use anyhow::{Context, Result, bail, ensure};
 use conformance::build::Build;
 use conformance::cluster::{Node, cluster};
 use conformance::fact;
-use conformance::fact::Fact;
+use conformance::fact::{Fact, seen};
 use conformance::operator::{PROMOTE, follow, is_in_sync, position};
+use conformance::server::Server;
 use redis_ha_operator::core::event::RoleCommand::{Detach, Follow, Pause, Serve, StepDown, Unpause};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -31,6 +32,11 @@ pub static FACTS: &[Fact] = &[
         a_demoted_master_feeds_on,
         "StepDown with bytes on their way to a stopped replica: it gets them",
         "Redis 6.2 cuts its replicas at the demotion. The switch promotes only at the final offset, else undoes"
+    ),
+    fact!(
+        the_final_offset_is_its_own,
+        "position that StepDown gives: of a paused master; of one that never had a replica, with data",
+        "without a replica there is nobody to switch to; 0 is no position, as 1 is none without a link"
     ),
     fact!(
         its_replicas_stay_attached,
@@ -122,7 +128,7 @@ async fn hand_over(old: &Node, target: &Node, late: Duration) -> Result<bool> {
     }
     sleep(late).await;
     let stepped = old.operator.done(StepDown).await?;
-    ensure!(stepped.is_fenced(), "{stepped:?}");
+    ensure!(stepped.is_fenced() && position(&stepped) >= paused.master_offset, "{paused:?} {stepped:?}");
     if reaches(target, position(&stepped)).await? {
         return Ok(true);
     }
@@ -234,6 +240,20 @@ async fn a_demoted_master_feeds_on(build: Build) -> Result<String> {
     ensure!(fed == (keys == 124), "at the offset: {fed}, keys: {keys}");
     ensure!(fed != build.is_redis_6(), "{keys} of 124 keys");
     Ok(if fed { "all 24 MB".into() } else { "no, cut".into() })
+}
+
+async fn the_final_offset_is_its_own(build: Build) -> Result<String> {
+    const PING: i64 = 14;
+    let (old, _replicas) = cluster(&build, 1).await?;
+    let paused = old.operator.done(Pause { millis: 20_000 }).await?;
+    let stepped = old.operator.done(StepDown).await?;
+    let more = position(&stepped) - paused.master_offset;
+    ensure!(stepped.replid == paused.replid && paused.master_offset > 1, "{paused:?} {stepped:?}");
+    ensure!(more >= 0 && more % PING == 0 && more / PING < 60, "{more} bytes more");
+    let alone = Node::master(Server::of(&build), 100).await?;
+    let alone = alone.operator.done(StepDown).await?;
+    ensure!(alone.keys == 100, "{alone:?}");
+    seen(&format!("its offset; {}", position(&alone)), "its offset; 0")
 }
 
 async fn its_replicas_stay_attached(build: Build) -> Result<String> {

@@ -166,7 +166,8 @@ async fn a_broken_full_sync_mixes_nothing(build: Build) -> Result<String> {
     // By now the process is there that Redis 8 sends it by.
     sleep(Duration::from_millis(300)).await;
     other.server.end(Signal::SIGKILL).await?;
-    let (info, took) = replica.operator.until("it broke off", |info| !info.sync_in_progress).await?;
+    let (info, took) =
+        replica.operator.until("it ended", |info| !info.sync_in_progress && !info.link_up).await?;
     let left = what_is_left(&before, &source, &info)?;
     let may_finish = !build.valkey && build.version >= (8, 0);
     if !may_finish || left != "new data, its own" {
