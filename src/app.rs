@@ -152,13 +152,13 @@ impl Operator {
         use crate::kube::nodes::{self, Placed};
         use crate::kube::watch;
         let placed = Arc::new(Placed::new(self.supervisors.clone()));
-        let (nodes_client, needed, for_nodes) =
-            (clients.patient.clone(), args.namespace.is_none(), placed.clone());
-        let watch = async move {
-            nodes::watch(nodes_client, needed, for_nodes).await;
+        let (client, needed, taints) =
+            (clients.patient.clone(), args.namespace.is_none(), args.drain_taint.clone());
+        let for_nodes = placed.clone();
+        self.start("watch of nodes", async move {
+            nodes::watch(client, needed, for_nodes, taints).await;
             std::future::pending::<()>().await; // no task of the operator may end
-        };
-        self.start("watch of nodes", watch);
+        });
         for what in ["pods", "slices"] {
             let (client, namespace) = (clients.patient.clone(), args.namespace.clone());
             let (sink, synced) = (self.supervisors.clone(), self.readiness.part(what));

@@ -6,13 +6,11 @@ use crate::api::names::{ACKNOWLEDGE_ANNOTATION, SWITCHOVER_ANNOTATION};
 use crate::core::facts::Desired;
 
 /// Adds it to what the spec asks for.
-pub fn add(annotations: &BTreeMap<String, String>, desired: Desired) -> Desired {
+pub fn add(annotations: &BTreeMap<String, String>, mut desired: Desired) -> Desired {
     let value = |name: &str| annotations.get(name).map(|text| text.trim()).filter(|text| !text.is_empty());
-    Desired {
-        switchover: value(SWITCHOVER_ANNOTATION).map(str::to_owned),
-        acknowledged: value(ACKNOWLEDGE_ANNOTATION).and_then(|text| text.parse().ok()),
-        ..desired
-    }
+    desired.switchover = value(SWITCHOVER_ANNOTATION).map(str::to_owned);
+    desired.acknowledged = value(ACKNOWLEDGE_ANNOTATION).and_then(|text| text.parse().ok());
+    desired
 }
 
 /// Why an annotation says nothing, as a sentence.

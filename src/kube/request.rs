@@ -22,12 +22,12 @@ pub async fn clear_switchover(client: &Client, key: &ClusterKey, uid: &str, valu
         {"op": "test", "path": path, "value": value},
         {"op": "remove", "path": path},
     ]);
-    let patch: Patch<()> = match serde_json::from_value(operations) {
-        Ok(patch) => Patch::Json(patch),
+    let removal: Patch<()> = match serde_json::from_value(operations) {
+        Ok(operations) => Patch::Json(operations),
         Err(error) => return WriteOutcome::Denied(format!("{act}: it cannot be written as JSON: {error}")),
     };
     let api: Api<PartialObjectMeta<RedisCluster>> = Api::namespaced(client.clone(), &key.namespace);
-    match answer::write(&act, api.patch(&key.name, &PatchParams::default(), &patch)).await {
+    match answer::write(&act, api.patch(&key.name, &PatchParams::default(), &removal)).await {
         Ok(_) | Err(WriteOutcome::Conflict | WriteOutcome::Gone) => WriteOutcome::Written,
         Err(outcome) => outcome,
     }

@@ -28,7 +28,7 @@ impl Clients {
                 prefix: format!("client-{number}"),
                 password: password.clone(),
                 pause: Duration::from_millis(2),
-                deadline: Duration::from_millis(1000),
+                deadline: Duration::from_secs(1),
             };
             Writer::start(Target::Service(service.clone()), load)
         };

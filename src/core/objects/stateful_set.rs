@@ -27,6 +27,8 @@ const CONFIG_HASH_ANNOTATION: &str = "redis-ha.dev/config-hash";
 const GRACE_SECONDS: u64 = 45;
 /// Time for everything but the snapshot, in seconds: the hand-over before the end, and replicas.
 const GRACE_WITHOUT_SNAPSHOT: u64 = 40;
+/// A master that is to end waits so long to be relieved.
+const HAND_OVER_SECONDS: u64 = 25;
 /// A snapshot at shutdown was measured to be written with 110 to 175 MB a second.
 const SNAPSHOT_BYTES_A_SECOND: u64 = 100_000_000;
 /// The kept spread is told by it from a constraint of the user.
@@ -151,9 +153,10 @@ fn pod(cluster: &ValidCluster, spread: Spread) -> PodSpec {
     }
 }
 
-/// The server of a pod that is to end is told so only when it is not the master any more, or after 25 s. The replication
-/// user is on at the recorded master alone, so it can log in there and nowhere else; a demotion that is undone switches
-/// it off for a moment only. Its password comes from the users file and goes through the environment.
+/// The server of a pod that is to end is told so only when it is not a master that serves replicas any more, or after
+/// its time. The replication user is on at the recorded master alone, so it can log in there and nowhere else; a demotion
+/// that is undone switches it off for a moment only. Its password comes from the users file and goes through the
+/// environment. An image without redis-cli has no such hand-over.
 fn hand_over_first() -> String {
     format!(
         "\
@@ -161,13 +164,11 @@ command -v redis-cli >/dev/null || exit 0
 users={USERS_DIR}/{USERS_FILE}
 user=$(sed -n 's/^masteruser //p' $users)
 export REDISCLI_AUTH=$(sed -n 's/^masterauth //p' $users)
-looks=0 no=0
-while [ $looks -lt 200 ] && [ $no -lt 10 ]; do
-  case $(timeout 1 redis-cli -p {REDIS_PORT} --user \"$user\" --no-auth-warning ping 2>/dev/null) in
-    *PONG*) no=0 ;;
-    *) no=$((no + 1)) ;;
-  esac
-  looks=$((looks + 1))
+end=$(($(date +%s) + {HAND_OVER_SECONDS})) no=0
+while [ \"$(date +%s)\" -lt $end ] && [ $no -lt 10 ]; do
+  set -- $(timeout 1 redis-cli -p {REDIS_PORT} --user \"$user\" --no-auth-warning role 2>/dev/null)
+  # The word, the position, and three words for each replica.
+  if [ \"$1\" = master ] && [ $# -gt 2 ]; then no=0; else no=$((no + 1)); fi
   sleep 0.1
 done
 "

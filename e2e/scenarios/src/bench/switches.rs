@@ -58,7 +58,7 @@ pub async fn run(stage: &Stage, count: usize, writers: usize, quiet: Duration) -
         prefix,
         password: password.clone(),
         pause: PAUSE,
-        deadline: Duration::from_millis(1000),
+        deadline: Duration::from_secs(1),
     };
     let direct: Vec<Writer> = (0..writers)
         .map(|number| Writer::start(Target::AnyOf(addresses.clone()), load(format!("direct-{number}"))))
