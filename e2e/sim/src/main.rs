@@ -239,7 +239,8 @@ impl Search {
         }
         let spent = started.elapsed().as_secs_f64();
         println!("\n{counts}");
-        println!("{spent:.0} s, {:.0} cluster-hours a minute", counts.time as f64 / 3.6e9 / spent * 60.0);
+        let hours = f64::from(u32::try_from(counts.time / SECOND).unwrap_or(u32::MAX)) / 3600.0;
+        println!("{spent:.0} s, {:.0} cluster-hours a minute", hours / spent * 60.0);
         if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }

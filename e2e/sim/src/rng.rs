@@ -1,6 +1,6 @@
 //! All dice of a world come from its seed.
 //!
-//! Own code, ten lines of SplitMix64: a kept seed must mean the same world for ever, whatever a crate's next version does.
+//! Own code, ten lines of `SplitMix64`: a kept seed must mean the same world for ever, whatever a crate's next version does.
 
 use crate::time::Time;
 
@@ -12,11 +12,11 @@ impl Rng {
     /// `stream` separates the dice of different parts: taking a fault out of a schedule must not draw another schedule.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut rng = Self(seed ^ stream.wrapping_mul(0xA076_1D64_78BD_642F));
-        rng.next();
-        Self(rng.next() ^ seed.rotate_left(32))
+        rng.roll();
+        Self(rng.roll() ^ seed.rotate_left(32))
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -27,7 +27,7 @@ impl Rng {
     /// 0 to `bound - 1`.
     pub fn below(&mut self, bound: u64) -> u64 {
         // The bias is far below what a search could notice.
-        self.next() % bound.max(1)
+        self.roll() % bound.max(1)
     }
 
     pub fn index(&mut self, length: usize) -> usize {
@@ -69,7 +69,7 @@ mod tests {
     fn the_same_seed_gives_the_same_dice_and_another_stream_gives_others() {
         let draw = |seed, stream| {
             let mut rng = Rng::new(seed, stream);
-            (0..8).map(|_| rng.next()).collect::<Vec<_>>()
+            (0..8).map(|_| rng.roll()).collect::<Vec<_>>()
         };
         assert_eq!(draw(7, 1), draw(7, 1));
         assert_ne!(draw(7, 1), draw(7, 2));

@@ -96,7 +96,7 @@ fn live(world: &mut World, seed: u64, options: &Options) {
             }
             if options.jump && left > REST + BEFORE_FAULT && is_quiet(world, REST) {
                 world.skipped += left - BEFORE_FAULT;
-                if seed % 2 == 0 {
+                if seed.is_multiple_of(2) {
                     world.jumped += left - BEFORE_FAULT;
                 }
                 world.say(|_| "quiet time is jumped over".to_owned());

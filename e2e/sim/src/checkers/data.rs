@@ -9,8 +9,8 @@ impl World {
         let head = self.processes[master].head;
         let mut missing = Vec::new();
         for (number, write) in self.writes.iter().enumerate() {
-            let Some(held) = write.head else { continue };
-            if self.history.holds(head, held) {
+            let Some(entry) = write.head else { continue };
+            if self.history.holds(head, entry) {
                 continue;
             }
             match write.excuse {

@@ -74,6 +74,7 @@ impl World {
 }
 
 #[cfg(test)]
+#[expect(clippy::missing_panics_doc, reason = "only tests use it")]
 pub mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as WallTime;
     use k8s_openapi::jiff::Timestamp;
@@ -84,7 +85,7 @@ pub mod tests {
     use crate::time::SECOND;
     use crate::world::World;
 
-    /// A cluster at rest, with data.
+    // A cluster at rest, with data.
     pub fn settled() -> World {
         let mut world = World::new(1, Setup::usual(), Vec::new(), Detail::Nothing);
         world.run_until(60 * SECOND);

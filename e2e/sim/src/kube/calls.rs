@@ -112,8 +112,7 @@ impl World {
         }
         let reply = self.carry_out_call(&request);
         if late {
-            self.requests.remove(&id);
-            return;
+            return; // its sender, perhaps paused, has to hear yet that nothing was answered
         }
         let at = self.now + self.api_delay();
         if lost || at > deadline {

@@ -29,13 +29,14 @@ impl World {
                 known(&mut self.operators[op].reads, &outcome, version);
                 self.tell(op, Event::ReadsWritten { ticket, outcome });
             }
-            Call::Read { number } if number == self.operators[op].reading => match reply {
-                Some(Reply::Stored(stored)) => self.tell(op, Event::Stored(stored)),
-                _ => {
+            Call::Read { number } if number == self.operators[op].reading => {
+                if let Some(Reply::Stored(stored)) = reply {
+                    self.tell(op, Event::Stored(stored));
+                } else {
                     let life = self.operators[op].life;
                     self.later(READ_AGAIN, Ev::ReadAgain { op, life, number });
                 }
-            },
+            }
             Call::Confirm { ticket, uid } => {
                 // A pod without an address is no answer, and neither is a failed read.
                 if let Some(Reply::Address(ip)) = reply {

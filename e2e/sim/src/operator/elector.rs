@@ -167,20 +167,18 @@ impl World {
         let now = self.mono(op);
         match call {
             Call::LeaseGet { round } if round == self.operators[op].elector.round => {
-                match reply {
-                    Some(Reply::Lease(lease)) => {
-                        let elector = &mut self.operators[op].elector;
-                        match lease {
-                            Some(lease) => elector.learn(&lease.0, lease.1, now),
-                            None => (elector.seen, elector.version) = (None, None),
-                        }
-                        self.elect_decide(op);
+                if let Some(Reply::Lease(lease)) = reply {
+                    let elector = &mut self.operators[op].elector;
+                    if let Some(lease) = lease {
+                        elector.learn(&lease.0, lease.1, now);
+                    } else {
+                        (elector.seen, elector.version) = (None, None);
                     }
-                    _ => {
-                        self.end_overdue_term(op);
-                        self.next_round(op, micros(RETRY));
-                    }
-                };
+                    self.elect_decide(op);
+                } else {
+                    self.end_overdue_term(op);
+                    self.next_round(op, micros(RETRY));
+                }
             }
             Call::LeasePut { round, spec, asked_at, renews, .. }
                 if round == self.operators[op].elector.round =>

@@ -74,11 +74,10 @@ impl Known {
     ) -> Result<Option<u64>, WriteOutcome> {
         match (self, stored) {
             (Self::Nothing, Some((stored_epoch, _))) if stored_epoch > epoch => Err(WriteOutcome::Conflict),
-            (Self::Nothing, Some((_, version))) => Ok(Some(version)),
-            (Self::Nothing | Self::Absent, None) if nobody => Err(WriteOutcome::Written),
-            (Self::Absent, _) if nobody => Err(WriteOutcome::Written),
-            (Self::Nothing | Self::Absent, _) => Ok(None),
-            (Self::Version(version), _) => Ok(Some(version)),
+            // What is not there need not be emptied.
+            (Self::Nothing, None) | (Self::Absent, _) if nobody => Err(WriteOutcome::Written),
+            (Self::Nothing, None) | (Self::Absent, _) => Ok(None),
+            (Self::Nothing, Some((_, version))) | (Self::Version(version), _) => Ok(Some(version)),
         }
     }
 }

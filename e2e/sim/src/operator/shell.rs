@@ -224,7 +224,7 @@ impl World {
             }
             Effect::DeletePod { uid, .. } if may => self.call(op, Call::Delete { uid }, DEADLINE),
             Effect::ClearSwitchover { value } if may => {
-                self.call(op, Call::ClearSwitchover { value }, DEADLINE)
+                self.call(op, Call::ClearSwitchover { value }, DEADLINE);
             }
             Effect::YieldLease if may => {
                 let life = self.operators[op].life;

@@ -62,8 +62,8 @@ impl World {
     }
 
     /// At the master.
-    pub fn master_hears(&mut self, pid: usize, conn: ConnId, sync: Sync) {
-        match sync {
+    pub fn master_hears(&mut self, pid: usize, conn: ConnId, sync: &Sync) {
+        match *sync {
             Sync::Ask { position } => self.answer_sync(pid, conn, position),
             Sync::Ack(offset) => self.acknowledged(pid, conn, offset),
             _ => {}
@@ -165,13 +165,13 @@ impl World {
     }
 
     /// At the replica.
-    pub fn replica_hears(&mut self, pid: usize, conn: ConnId, sync: Sync) {
+    pub fn replica_hears(&mut self, pid: usize, conn: ConnId, sync: &Sync) {
         if self.processes[pid].upstream.is_none_or(|upstream| upstream.conn != conn) {
             return; // it has left that master, with what was unread
         }
         let now = self.now;
         self.processes[pid].last_io = now;
-        match sync {
+        match *sync {
             Sync::Denied => {
                 self.close(conn, false);
                 self.processes[pid].upstream = None; // again in a second

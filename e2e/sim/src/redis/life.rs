@@ -171,7 +171,7 @@ impl World {
         let mut sockets: Vec<(u64, ConnId)> = Vec::new();
         for (conn, _) in &inbox {
             if !sockets.iter().any(|(_, known)| known == conn) {
-                sockets.push((self.rng.next(), *conn));
+                sockets.push((self.rng.roll(), *conn));
             }
         }
         sockets.sort_unstable();
@@ -215,10 +215,10 @@ impl World {
             Msg::Ask(ask) => self.obey(pid, conn, *ask),
             Msg::Sync(sync) if accepted_here => {
                 if self.conns[conn].open[1] {
-                    self.master_hears(pid, conn, sync);
+                    self.master_hears(pid, conn, &sync);
                 }
             }
-            Msg::Sync(sync) => self.replica_hears(pid, conn, sync),
+            Msg::Sync(sync) => self.replica_hears(pid, conn, &sync),
             Msg::Write { write, wait } => {
                 if self.conns[conn].open[1] {
                     self.client_write(pid, conn, write, wait);

@@ -81,6 +81,7 @@ pub struct Snapshot {
 }
 
 /// A server process.
+#[expect(clippy::struct_excessive_bools, reason = "each is one independent fact of a server")]
 #[derive(Clone, Debug)]
 pub struct Process {
     pub pod: usize,
