@@ -46,6 +46,16 @@ bench: prerequisites ## Faults many times over, with figures (a quarter of an ho
 	    "$$CARGO_TARGET_DIR/debug/world" run "$${servers[@]}" -- \
 	    "$$CARGO_TARGET_DIR/debug/bench" all $(if $(IMAGE),--image $(IMAGE))
 
+.PHONY: sim
+sim: ## The supervisor in a simulated world: search (DURATION=10m or SEEDS=1000), or one SEED=N as a story
+	@$(CARGO) build --locked --quiet --profile sim --package sim
+	@"$$CARGO_TARGET_DIR/sim/sim" $(if $(SEED),seed $(SEED) --shrink,run $(if $(SEEDS),--seeds $(SEEDS),--duration $(or $(DURATION),1m)))
+
+.PHONY: mutants
+mutants: ## Switch off each mechanism that safety rests on: the simulator has to notice
+	@$(CARGO) build --locked --quiet --profile sim --package sim --features sim/mutants
+	@"$$CARGO_TARGET_DIR/sim/sim" mutants
+
 .PHONY: lint
 lint: prerequisites ## Formatting and lints of Rust, Go, shell and the chart; licenses where cargo-deny is installed
 	$(CARGO) fmt --all --check

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::facts::{Mono, NodeState, REDIS_PORT, Role};
 use super::mechanism::{Mechanism, on};
-use super::members::{Class, Member, REFUSAL_SPACING};
+use super::members::{Class, Link, Member, REFUSAL_SPACING};
 use super::situation::{Situation, WITNESS_SILENCE, WITNESS_WINDOW, WITNESS_WORD};
 use crate::api::status::ProcessRef;
 
@@ -92,8 +92,12 @@ fn judge_unseen(situation: &Situation<'_>, process: &ProcessRef, member: Option<
             Health::Suspect
         };
     }
-    let first_sign =
-        member.map_or(Some(situation.evidence_since), |member| member.bad_since.or(member.busy_since));
+    let first_sign = member.map_or(Some(situation.evidence_since), |member| {
+        // Whom nobody can ask, and nobody has asked, gives no sign at all: its silence counts from our beginning.
+        let cannot_be_asked = member.link == Link::Closed && (!member.listed || member.pod.ip.is_none());
+        let unseen = cannot_be_asked.then_some(situation.evidence_since);
+        member.bad_since.or(member.busy_since).or(unseen)
+    });
     let Some(bad_since) = first_sign.map(|since| since.max(situation.evidence_since)) else {
         return Health::Suspect; // nothing was heard yet
     };
