@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use redis_ha_operator::core::event::RoleCommand::Serve;
+use redis_ha_operator::core::facts::Info;
 
 use crate::build::Build;
 use crate::operator::{Operator, PROMOTE, follow, position};
@@ -88,5 +89,9 @@ pub async fn cluster_of(replicas: usize, plan: impl Fn() -> Plan) -> Result<(Nod
         node.operator.in_sync().await?;
         node.caught_up_with(&master).await?;
     }
+    // A replica may know before its master that it has all.
+    let online =
+        |info: &Info| info.attached.iter().filter(|replica| replica.state == "online").count() == replicas;
+    master.operator.until("all are online", online).await?;
     Ok((master, nodes))
 }

@@ -1,4 +1,5 @@
-//! How long the end of a pod takes: only a master that serves replicas waits, to be relieved.
+//! How long the end of a pod takes: only a master that serves replicas waits, to be relieved; and one that hangs is
+//! ended.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use redis_ha_operator::api::spec::{Failover, FailoverMode};
 use scenarios::cluster::Cluster;
 use scenarios::scene::{SETTLE, Scene};
 use tokio::time::{Instant, sleep};
-use world::{PodHandle, World, wait_for};
+use world::{PodHandle, Signal, World, wait_for};
 
 /// A hook that waits for nobody takes about a second; one that waits in vain more than 20.
 const SOON: Duration = Duration::from_secs(12);
@@ -98,5 +99,29 @@ async fn a_master_that_nobody_relieves_waits_its_time_and_no_password_is_in_an_a
     let took = took?;
     println!("a master that nobody relieves: {took:.1?}");
     assert!(Duration::from_secs(15) < took && took < Duration::from_secs(45), "it took {took:.1?}");
+    scene.close().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_was_replaced_and_hangs_on_is_ended_with_its_pod() -> Result<()> {
+    let scene = Scene::with_operator(World::enter().await?, "hangs").await?;
+    let cluster = scene.cluster("cache", RedisClusterSpec::default()).await?;
+    let keys = cluster.write_confirmed("kept", 50, 2).await?;
+    let old = cluster.master().await?;
+    let promotions = cluster.promotions()?;
+    let stopped = Instant::now();
+    old.kill(Signal::SIGSTOP)?;
+    let told = cluster.is_told("HungPodDeleted", Duration::from_secs(150)).await?;
+    println!("after {:.1?}: {told:?}", stopped.elapsed());
+    assert!(stopped.elapsed() > Duration::from_secs(60), "sooner than it should be");
+    gone(&cluster, &old).await?;
+    cluster.settled(SETTLE).await?;
+    let master = cluster.one_master(SETTLE).await?;
+    assert_eq!(cluster.promotions()?, promotions + 1);
+    for pod in cluster.pods().await? {
+        assert_ne!(pod.uid, old.uid);
+        assert_eq!(cluster.missing(&pod.ip, &keys).await?, [] as [String; 0], "{}", pod.name);
+    }
+    println!("{} is the master", master.name);
     scene.close().await
 }

@@ -28,8 +28,8 @@ pub static FACTS: &[Fact] = &[
 /// A master with a write quorum of one, and its replica.
 async fn leased(build: &Build) -> Result<(Node, Node)> {
     let (master, mut replicas) = cluster(build, 1).await?;
-    let quorum = master.operator.done(SetWriteQuorum(1)).await?;
-    ensure!(quorum.good_replicas == Some(1), "{quorum:?}");
+    master.operator.done(SetWriteQuorum(1)).await?;
+    master.operator.until("it counts", |info| info.good_replicas == Some(1)).await?;
     Ok((master, replicas.remove(0)))
 }
 

@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 pub static FACTS: &[Fact] = &[
     fact!(link_is_up_before_the_data_counts, "after link up, the acknowledged offset stays 0 for"),
-    fact!(acknowledged_means_loaded, "an acknowledged offset above 0 means that the data is there"),
+    fact!(acknowledged_means_loaded, "online and an acknowledged offset above 0: the data is there"),
     fact!(
         a_sync_is_told,
         "during a full sync: replica's master_sync_in_progress, master's word for it",
@@ -70,9 +70,11 @@ async fn acknowledged_means_loaded(build: Build) -> Result<String> {
         replica.operator.done(follow(&master.server)).await?;
         let (info, _) = master
             .operator
-            .until("acknowledged", |info| info.attached.iter().any(|replica| replica.offset > 0))
+            .until("online and acknowledged", |info| {
+                info.attached.iter().any(|replica| replica.state == "online" && replica.offset > 0)
+            })
             .await?;
-        ensure!(info.attached[0].state == "online", "{:?}", info.attached);
+        ensure!(info.attached.len() == 1, "{:?}", info.attached);
         let keys = replica.operator.probe().await?.keys;
         ensure!(keys == 1000, "acknowledged with {keys} of 1000 keys");
     }
