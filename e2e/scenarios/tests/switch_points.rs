@@ -160,7 +160,7 @@ impl Lane {
                 prefix: format!("round-{}-{number}", self.round),
                 password: password.clone(),
                 pause: Duration::from_millis(2),
-                deadline: Duration::from_millis(1000),
+                deadline: Duration::from_secs(1),
             };
             Writer::start(Target::AnyOf(watch::channel(addresses.clone()).1), load)
         };
@@ -191,7 +191,7 @@ async fn a_leader_killed_or_stalled_at_any_effect_of_a_switch_loses_no_acknowled
     let wanted = each.len();
     let queue = Mutex::new(VecDeque::from(each));
     let lanes: usize =
-        std::env::var("SWITCH_LANES").ok().and_then(|text| text.parse().ok()).unwrap_or(5).max(1);
+        std::env::var_os("SWITCH_LANES").and_then(|text| text.to_str()?.parse().ok()).unwrap_or(5).max(1);
     let others = (1..lanes).map(|_| async { work(Lane::open(world.clone()).await?, &queue).await });
     let (done, more) = futures::future::try_join(work(first, &queue), try_join_all(others)).await?;
     let reached = done + more.into_iter().sum::<usize>();
