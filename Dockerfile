@@ -32,9 +32,11 @@ WORKDIR /build
 COPY Cargo.toml Cargo.lock ./
 COPY e2e/world/Cargo.toml e2e/world/
 COPY e2e/scenarios/Cargo.toml e2e/scenarios/
-RUN mkdir -p src e2e/world/src e2e/scenarios/src \
+COPY e2e/conformance/Cargo.toml e2e/conformance/
+RUN mkdir -p src e2e/world/src e2e/scenarios/src e2e/conformance/src e2e/conformance/tests/conformance \
  && echo 'fn main() {}' >src/main.rs \
  && touch src/lib.rs e2e/world/src/lib.rs e2e/scenarios/src/lib.rs \
+          e2e/conformance/src/lib.rs e2e/conformance/tests/conformance/main.rs \
  && cargo build --locked --release --package redis-ha-operator
 COPY src src
 # What is copied may be older than the empty files that were built.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds everything, runs the tests of all members of the workspace, and ends with one line: N passed, N failed.
-# Tests of the packages under e2e/ need a Kubernetes: each of their binaries gets a fresh world of its own. A
-# binary that fails does not keep the others from running. With names as arguments: only those binaries.
+# Tests of the packages under e2e/ need a Kubernetes: each of their binaries gets a fresh world of its own, but for
+# conformance, which needs servers only. A binary that fails does not keep the others from running. With names as
+# arguments: only those binaries.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -83,6 +84,7 @@ names=("$@")
 while read -r directory kind name binary; do
     wanted "$name" || continue
     case "$directory $kind" in
+    "e2e/conformance test") run "$name (all servers)" "$binary" "${servers[@]}" ;;
     e2e/*\ test) run "$name (in a world)" "$target/debug/world" run "${servers[@]}" -- "$binary" ;;
     *) run "$name ($kind)" env -C "$PWD/$directory" "$binary" ;;
     esac

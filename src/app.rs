@@ -149,12 +149,22 @@ impl Operator {
     }
 
     fn watch(&mut self, args: &RunArgs, clients: &Clients) {
+        use crate::kube::nodes::{self, Placed};
         use crate::kube::watch;
+        let placed = Arc::new(Placed::new(self.supervisors.clone()));
+        let (client, needed, taints) =
+            (clients.patient.clone(), args.namespace.is_none(), args.drain_taint.clone());
+        let for_nodes = placed.clone();
+        self.start("watch of nodes", async move {
+            nodes::watch(client, needed, for_nodes, taints).await;
+            std::future::pending::<()>().await; // no task of the operator may end
+        });
         for what in ["pods", "slices"] {
             let (client, namespace) = (clients.patient.clone(), args.namespace.clone());
             let (sink, synced) = (self.supervisors.clone(), self.readiness.part(what));
             if what == "pods" {
-                let watch = async move { watch::pods(client, namespace.as_deref(), sink, synced).await };
+                let placed = placed.clone();
+                let watch = async move { watch::pods(client, namespace.as_deref(), placed, synced).await };
                 self.start("watch of pods", watch);
             } else {
                 let watch = async move { watch::routes(client, namespace.as_deref(), sink, synced).await };

@@ -53,6 +53,17 @@ pub struct RunArgs {
     )]
     pub default_redis_image: String,
 
+    /// Key of a taint with which nodes are emptied here: a master moves away from a node that has it. May be repeated,
+    /// or a list with commas. Those of kubectl, the cluster autoscaler, Karpenter and the clouds are known.
+    #[arg(
+        long,
+        env = "REDIS_HA_DRAIN_TAINT",
+        value_name = "KEY",
+        value_delimiter = ',',
+        value_parser = parse_taint
+    )]
+    pub drain_taint: Vec<String>,
+
     /// Where /metrics, /healthz and /readyz are served.
     #[arg(long, env = "REDIS_HA_HTTP_ADDRESS", value_name = "IP:PORT", default_value = "[::]:8080")]
     pub http_address: SocketAddr,
@@ -76,6 +87,15 @@ fn parse_name(text: &str) -> Result<String, String> {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     if text.is_empty() || text.len() > 253 || !text.bytes().all(fits) {
         return Err("a Kubernetes name has 1 to 253 lower-case letters, digits, '-' or '.'".into());
+    }
+    Ok(text.into())
+}
+
+/// A taint's key: `name`, or `domain/name`.
+fn parse_taint(text: &str) -> Result<String, String> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'/');
+    if text.is_empty() || text.len() > 317 || !text.bytes().all(fits) {
+        return Err("write the key alone, for example example.com/maintenance".into());
     }
     Ok(text.into())
 }
@@ -110,12 +130,22 @@ mod tests {
     }
 
     #[test]
+    fn taints_are_repeated_or_a_list() {
+        let line = ["redis-ha-operator", "run", "--drain-taint", "a,example.com/b", "--drain-taint", "c"];
+        let Command::Run(args) = Cli::try_parse_from(line).unwrap().command else {
+            panic!("run is a command");
+        };
+        assert_eq!(args.drain_taint, ["a", "example.com/b", "c"]);
+    }
+
+    #[test]
     fn a_wrong_value_is_refused_with_a_sentence() {
         for wrong in [
             ["--namespace", ""],
             ["--namespace", "Shop"],
             ["--http-address", "8080"],
             ["--log-format", "xml"],
+            ["--drain-taint", "key=value:NoSchedule"],
         ] {
             let error = Cli::try_parse_from(["redis-ha-operator", "run", wrong[0], wrong[1]]).unwrap_err();
             assert!(error.to_string().contains(wrong[0]), "{error}");

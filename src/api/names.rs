@@ -16,6 +16,10 @@ pub const EVER_HAD_DATA_ANNOTATION: &str = "redis-ha.dev/ever-had-data";
 pub const EPOCH_ANNOTATION: &str = "redis-ha.dev/epoch";
 /// EndpointSlice: uid of the pod it leads to.
 pub const POD_UID_ANNOTATION: &str = "redis-ha.dev/pod-uid";
+/// `RedisCluster`: move the master to this pod, or to `any`. Taken away when it is answered.
+pub const SWITCHOVER_ANNOTATION: &str = "redis-ha.dev/switchover";
+/// `RedisCluster`: the epoch up to which a person has seen what happened.
+pub const ACKNOWLEDGE_ANNOTATION: &str = "redis-ha.dev/acknowledge";
 /// Applied objects: hash of what was applied, to see drift without asking the server.
 pub const APPLIED_ANNOTATION: &str = "redis-ha.dev/applied";
 /// Field manager of all server-side applies, and `managed-by` of the slices.

@@ -17,7 +17,7 @@ use crate::core::facts::{Mono, Now};
 use crate::core::supervisor::Supervisor;
 use crate::kube::lease::{self, Leadership};
 use crate::kube::route::RouteWriter;
-use crate::kube::{live, status, watch};
+use crate::kube::{live, request, status, watch};
 use crate::report::events::Teller;
 use crate::report::metrics::Metrics;
 use crate::supervisor::outside::{self, Failure};
@@ -75,6 +75,10 @@ impl outside::Leadership for Leadership {
     fn held_live(&self) -> BoxFuture<'static, Result<bool, Failure>> {
         let leadership = self.clone();
         async move { Leadership::held_live(&leadership).await.map_err(Failure::from) }.boxed()
+    }
+
+    fn hand_over(&self) {
+        Leadership::hand_over(self);
     }
 }
 
@@ -138,6 +142,16 @@ impl outside::Cluster for ClusterWorld {
     ) -> BoxFuture<'static, WriteOutcome> {
         let world = self.clone();
         async move { live::label_pod(&world.client, &world.key.namespace, &pod, &uid, role).await }.boxed()
+    }
+
+    fn delete_pod(&self, pod: String, uid: String) -> BoxFuture<'static, WriteOutcome> {
+        let world = self.clone();
+        async move { live::delete_pod(&world.client, &world.key.namespace, &pod, &uid).await }.boxed()
+    }
+
+    fn clear_switchover(&self, value: String) -> BoxFuture<'static, WriteOutcome> {
+        let world = self.clone();
+        async move { request::clear_switchover(&world.client, &world.key, &world.uid, &value).await }.boxed()
     }
 
     fn tell(&self, notice: Notice) -> BoxFuture<'static, WriteOutcome> {

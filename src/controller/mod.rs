@@ -10,6 +10,7 @@ mod passwords;
 mod presence;
 mod reconcile;
 mod report;
+mod requests;
 mod restarts;
 mod scale;
 mod spread;

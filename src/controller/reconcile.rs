@@ -1,5 +1,6 @@
 //! One pass over one cluster: read, validate, build, make equal, hand over.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::apply::{self, Error, Kind, converge, delete_orphan};
 use super::claims;
 use super::passwords::{self, Found};
 use super::report::Findings;
-use super::{Guarded, Room, cluster_key, restarts, scale, spread};
+use super::{Guarded, Room, cluster_key, requests, restarts, scale, spread};
 use crate::api::{RedisCluster, names};
 use crate::core::facts::{ControllerReport, Desired};
 use crate::core::objects::secrets::Passwords;
@@ -37,7 +38,8 @@ pub(super) async fn reconcile(object: Arc<Guarded>, room: Arc<Room>) -> Result<A
         return Ok(Action::await_change()); // woken again when they are
     }
     let created = object.meta().creation_timestamp.clone();
-    let pass = Pass { room: &room, key, uid, created, live: None };
+    let annotations = object.meta().annotations.clone().unwrap_or_default();
+    let pass = Pass { room: &room, key, uid, created, annotations, live: None };
     let pass = Pass { live: pass.own_stateful_set(), ..pass };
     let cluster = match &object.0 {
         Ok(cluster) => cluster,
@@ -53,6 +55,9 @@ pub(super) async fn reconcile(object: Arc<Guarded>, room: Arc<Room>) -> Result<A
     pass.remember_desired(&valid);
     if !room.ctx.leadership.is_leader() {
         return Ok(pass.stand_by(cluster));
+    }
+    if let Some(sentence) = requests::unreadable(&pass.annotations) {
+        pass.tell(cluster, "AnnotationNotReadable", &sentence);
     }
     if valid.paused {
         return Ok(pass.pause(cluster));
@@ -74,6 +79,8 @@ struct Pass<'a> {
     uid: String,
     /// When that was created.
     created: Option<Time>,
+    /// Its annotations.
+    annotations: BTreeMap<String, String>,
     /// The StatefulSet, if it is ours.
     live: Option<StatefulSet>,
 }
@@ -284,7 +291,8 @@ impl Pass<'_> {
         let desired: Option<Desired> =
             desired.or_else(|| scale::running(live.as_ref()).map(valid::desired_from_running));
         let data_expected = self.has_volumes() && claims::data_expected(&room.caches, self.owner());
-        let desired = desired.map(|desired| Desired { data_expected, ..desired });
+        let desired =
+            desired.map(|desired| Desired { data_expected, ..requests::add(&self.annotations, desired) });
         let passwords = remembered.or_else(|| passwords::cached(&room.caches, key, uid));
         let input = ClusterInput {
             uid: uid.clone(),

@@ -56,7 +56,9 @@ fn serve(situation: &Situation<'_>, master: &Member, info: &Info) -> Option<Act>
         member.pod.uid != master.pod.uid && member.reading(situation.now).is_some_and(Info::is_fenced)
     });
     let served = master.served_at.is_some_and(|at| !knocking || situation.now < at + CONNECT);
-    let needed = knocking || (wanted && info.attached.is_empty()) || situation.plan().is_some();
+    // A pod alone serves nobody; its end waits for nobody either.
+    let planned = situation.plan().is_some() && situation.desired.replicas > 1;
+    let needed = knocking || (wanted && info.attached.is_empty()) || planned;
     (needed && !served && id_recorded(situation, info) && master.outstanding.is_none())
         .then(|| command(master, RoleCommand::Serve))
 }

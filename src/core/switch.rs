@@ -10,7 +10,7 @@ mod tests;
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use super::advance::{Advance, Recorded, command, has_ended, is_silent, promote, waiting_for};
+use super::advance::{Act, Advance, Recorded, command, has_ended, is_silent, promote, waiting_for};
 use super::candidate;
 use super::event::RoleCommand;
 use super::facts::{Info, NodeState, Role};
@@ -179,7 +179,7 @@ fn hand_over(situation: &Situation<'_>, from: &ProcessRef, to: &ProcessRef) -> A
             } else if situation.now >= at + CATCH_UP {
                 give_up(situation, from, &format!("{} did not catch up in time", to.pod))
             } else {
-                Advance::default()
+                look_at(to)
             }
         }
     }
@@ -212,9 +212,14 @@ fn take_over(situation: &Situation<'_>, from: &ProcessRef, to: &ProcessRef, auth
     }
     let since = old.fenced_since.unwrap_or(situation.now);
     if same && info.link_up && situation.now < since + LAST_BYTES {
-        return Advance::default();
+        return look_at(to);
     }
     undo_when_silent(situation, member, undo)
+}
+
+/// Clients wait: the successor is asked again at once, not in its rhythm.
+fn look_at(to: &ProcessRef) -> Advance {
+    Advance { acts: vec![Act::Look { uid: to.uid.clone() }], held: None }
 }
 
 /// The old master may be promoted again only when the successor certainly is not: it was read fenced.

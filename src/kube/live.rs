@@ -1,9 +1,9 @@
-//! Live acts on one pod: the address of the pod with a certain uid, and its role label.
+//! Live acts on the pod with a certain uid: its address, its role label, its end.
 
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 use serde_json::json;
@@ -27,6 +27,22 @@ pub async fn confirm_pod(
     }
     let ip = found.status.and_then(|status| status.pod_ip).and_then(|ip| ip.parse().ok());
     ip.map(Some).ok_or(Error::NoAddress { act })
+}
+
+/// Deletes the pod with this uid, so that its process is ended and another one is made. A pod that is gone, or another
+/// one under the same name, is no error.
+pub async fn delete_pod(client: &Client, namespace: &str, pod: &str, uid: &str) -> WriteOutcome {
+    let api: Api<PartialObjectMeta<Pod>> = Api::namespaced(client.clone(), namespace);
+    let params = DeleteParams {
+        // It hangs: there is nothing that it could still finish.
+        grace_period_seconds: Some(1),
+        preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
+        ..DeleteParams::default()
+    };
+    match answer::write(&format!("deleting pod {namespace}/{pod}"), api.delete(pod, &params)).await {
+        Ok(_) | Err(WriteOutcome::Conflict | WriteOutcome::Gone) => WriteOutcome::Written,
+        Err(outcome) => outcome,
+    }
 }
 
 /// Sets or removes the role label of the pod with this uid. A pod that is gone, or another one under the
@@ -90,6 +106,16 @@ mod tests {
         let server = Server::start(|_| pod("pod-b", None));
         let confirmed = confirm_pod(&server.client, "shop", "cache-1", "pod-b").await;
         assert!(matches!(confirmed, Err(Error::NoAddress { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_pod_is_deleted_by_its_uid_and_another_one_is_no_error() {
+        let server = Server::start(|_| Answer::conflict("pods", "cache-1"));
+        assert_eq!(delete_pod(&server.client, "shop", "cache-1", "pod-b").await, WriteOutcome::Written);
+        let request = server.requests().pop().unwrap();
+        assert!(request.line.starts_with("DELETE /api/v1/namespaces/shop/pods/cache-1"), "{}", request.line);
+        assert_eq!(request.body["preconditions"], json!({"uid": "pod-b"}));
+        assert_eq!(request.body["gracePeriodSeconds"], json!(1));
     }
 
     #[tokio::test]

@@ -7,6 +7,8 @@ pub mod count;
 pub mod index;
 pub mod lease;
 pub mod live;
+pub mod nodes;
+pub mod request;
 pub mod route;
 pub mod status;
 pub mod watch;

@@ -19,6 +19,7 @@ use tracing::{debug, warn};
 
 use super::answer::chain;
 use super::index::{Entry, Index};
+use super::nodes::Placed;
 use super::route::{MANAGED_BY_LABEL, watched_route};
 use crate::api::names::{CLUSTER_LABEL, MANAGER, ROLE_LABEL, replicas_service};
 use crate::core::facts::{NodeState, PodFact, ReadsFact};
@@ -41,9 +42,14 @@ pub trait Sink: Send + Sync + 'static {
 pub type Synced = Arc<AtomicBool>;
 
 /// Watches the pods of all clusters, in all namespaces or in one. Never ends by itself.
-pub async fn pods<S: Sink + ?Sized>(client: Client, namespace: Option<&str>, sink: Arc<S>, synced: Synced) {
+pub async fn pods<S: Sink + ?Sized>(
+    client: Client,
+    namespace: Option<&str>,
+    placed: Arc<Placed<S>>,
+    synced: Synced,
+) {
     let events = watched::<SlimPod>(client, namespace, CLUSTER_LABEL);
-    follow(events, SlimPod::entry, &synced, |index, key| sink.pods(key, index.of(key))).await;
+    follow(events, SlimPod::entry, &synced, |index, key| placed.pods(key, index.of(key))).await;
 }
 
 /// Watches the slices that the operator manages.

@@ -63,7 +63,7 @@ impl Server {
              user {operator_user} on >{operator_password} -@all +auth +hello +ping +info +replicaof +multi +exec \
              +discard +config|get +config|set +client|setname +client|id +client|list +client|kill +client|pause \
              +client|unpause +acl|setuser +acl|whoami +failover\n\
-             user {replication_user} off >{REPLICATION_PASSWORD} -@all +ping +psync +replconf\n\
+             user {replication_user} off >{REPLICATION_PASSWORD} -@all +ping +psync +replconf +role\n\
              user default on >{APP_PASSWORD} ~* &* +@all -replicaof -slaveof -failover -shutdown -debug -psync \
              -sync -replconf -acl +acl|whoami -module -cluster -config +config|get -client +client|id \
              +client|setname +client|getname +client|list +client|info +client|reply +client|tracking \

@@ -19,6 +19,9 @@ const LONGEST_NOTE: usize = 1024;
 /// Longest name of the reporting instance (core `ReportingInstanceLengthLimit`).
 const LONGEST_INSTANCE: usize = 128;
 
+/// What a person asked for is answered each time, not once an epoch.
+const ANSWERS: [&str; 3] = ["SwitchoverRefused", "SwitchoverNotNeeded", "SwitchoverGivenUp"];
+
 /// Says things about clusters, in the name of one operator.
 #[derive(Clone)]
 pub struct Teller {
@@ -51,7 +54,10 @@ impl Teller {
             ..ObjectReference::default()
         };
         let Notice { warning, reason, message, epoch } = notice;
-        let name = format!("{}.{epoch}.{}", cluster.name, reason.to_lowercase());
+        let mut name = format!("{}.{epoch}.{}", cluster.name, reason.to_lowercase());
+        if ANSWERS.contains(reason) {
+            name = format!("{name}.{:x}", at.as_millisecond());
+        }
         self.create(name, regarding, *warning, reason, message, at).await
     }
 
@@ -147,6 +153,21 @@ mod tests {
                 "regarding": {"apiVersion": "redis-ha.dev/v1alpha1", "kind": "RedisCluster",
                     "name": "cache", "namespace": "shop", "uid": "cluster-uid"}})
         );
+    }
+
+    #[tokio::test]
+    async fn each_request_is_answered_although_the_epoch_is_the_same() {
+        let server = Server::start(|asked| Answer::Body(201, asked.body.clone()));
+        let teller = Teller::new(server.client.clone(), "operator-a");
+        let cluster = ClusterKey { namespace: "shop".into(), name: "cache".into() };
+        for second in [1, 2] {
+            let at = Timestamp::from_second(second).unwrap();
+            let notice = Notice { reason: "SwitchoverRefused", ..notice() };
+            teller.tell(&cluster, "cluster-uid", &notice, at).await;
+        }
+        let names: Vec<_> =
+            server.requests().iter().map(|asked| asked.body["metadata"]["name"].clone()).collect();
+        assert_eq!(names, ["cache.7.switchoverrefused.3e8", "cache.7.switchoverrefused.7d0"]);
     }
 
     #[tokio::test]

@@ -47,6 +47,9 @@ pub trait Leadership: Send + Sync {
 
     /// Reads the lease live: does it show this operator in its present term?
     fn held_live(&self) -> BoxFuture<'static, Result<bool, Failure>>;
+
+    /// Lets another operator lead, if there is one.
+    fn hand_over(&self);
 }
 
 /// The Kubernetes side of one cluster.
@@ -81,6 +84,12 @@ pub trait Cluster: Send + Sync + 'static {
         uid: String,
         role: Option<&'static str>,
     ) -> BoxFuture<'static, WriteOutcome>;
+
+    /// Deletes the pod with this uid.
+    fn delete_pod(&self, pod: String, uid: String) -> BoxFuture<'static, WriteOutcome>;
+
+    /// Removes the switchover annotation, if it still has this value.
+    fn clear_switchover(&self, value: String) -> BoxFuture<'static, WriteOutcome>;
 
     /// Makes an Event of it.
     fn tell(&self, notice: Notice) -> BoxFuture<'static, WriteOutcome>;

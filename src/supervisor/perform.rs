@@ -174,7 +174,19 @@ impl Performer {
                     }
                 });
             }
-            Effect::DeletePod { .. } | Effect::ClearSwitchover { .. } | Effect::YieldLease => {}
+            Effect::DeletePod { pod, uid } => {
+                let (deleted, name) = (self.cluster.delete_pod(pod, uid), self.name.clone());
+                self.write("DeletePod", deleted, move |outcome| {
+                    not_important(&name, "the deletion of a hung pod", &outcome)
+                });
+            }
+            Effect::ClearSwitchover { value } => {
+                let (cleared, name) = (self.cluster.clear_switchover(value), self.name.clone());
+                self.write("ClearSwitchover", later(cleared), move |outcome| {
+                    not_important(&name, "the removal of the switchover annotation", &outcome)
+                });
+            }
+            Effect::YieldLease => self.leadership.hand_over(),
             Effect::Tell(notice) => self.tell(notice),
             Effect::Measure(measure) => self.cluster.measure(&measure),
         }
@@ -321,7 +333,7 @@ async fn later<T>(done: impl Future<Output = T>) -> T {
     done.await
 }
 
-/// Nothing depends on labels and Events: a failure is only said.
+/// Nothing waits for these: a failure is only said, and what is still needed is asked for again.
 fn not_important(cluster: &str, what: &str, outcome: &WriteOutcome) -> Option<Event> {
     match outcome {
         WriteOutcome::Written => {}

@@ -91,6 +91,10 @@ impl Leadership for View {
         let held = matches!(self.standing(), Standing::Leading { .. });
         async move { if held { Ok(true) } else { Err("the lease cannot be read".into()) } }.boxed()
     }
+
+    fn hand_over(&self) {
+        self.world.note("hand over".into());
+    }
 }
 
 struct Scripted(Arc<World>);
@@ -172,6 +176,16 @@ impl Cluster for Scripted {
             WriteOutcome::Gone
         }
         .boxed()
+    }
+
+    fn delete_pod(&self, pod: String, uid: String) -> BoxFuture<'static, WriteOutcome> {
+        self.0.note(format!("delete {pod} {uid}"));
+        futures::future::ready(WriteOutcome::Written).boxed()
+    }
+
+    fn clear_switchover(&self, value: String) -> BoxFuture<'static, WriteOutcome> {
+        self.0.note(format!("clear switchover {value}"));
+        futures::future::ready(WriteOutcome::Written).boxed()
     }
 
     fn tell(&self, notice: Notice) -> BoxFuture<'static, WriteOutcome> {

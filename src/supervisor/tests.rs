@@ -129,6 +129,20 @@ async fn each_write_comes_back_with_its_ticket() {
 }
 
 #[tokio::test]
+async fn what_ends_a_pod_a_request_or_a_term_is_carried_out_without_an_answer() {
+    let mut stage = Stage::leading().await;
+    stage.perform(Effect::DeletePod { pod: "cache-0".into(), uid: "pod-0".into() });
+    stage.perform(Effect::ClearSwitchover { value: "any".into() });
+    stage.perform(Effect::YieldLease);
+    stage.silence().await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let asked = stage.world.asked();
+    for wanted in ["delete cache-0 pod-0", "clear switchover any", "hand over"] {
+        assert!(asked.contains(&wanted.to_owned()), "{wanted}: {asked:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_lease_that_cannot_be_read_has_not_been_seen_as_ours() {
     let mut stage = Stage::leading().await;
     stage.world.stands(Standing::Following);

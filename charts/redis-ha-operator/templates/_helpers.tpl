@@ -46,7 +46,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "redis-ha-operator.rules" -}}
 - apiGroups: [redis-ha.dev]
   resources: [redisclusters]
-  verbs: [get, list, watch]
+  # patch: the switchover annotation is taken away once it is answered.
+  verbs: [get, list, watch, patch]
 - apiGroups: [redis-ha.dev]
   resources: [redisclusters/status]
   verbs: [patch]
@@ -62,7 +63,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   verbs: [get, list, watch, create, patch]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, patch]
+  # delete: a process that hangs in the way of a change of the master is ended with its pod.
+  verbs: [get, list, watch, patch, delete]
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [list, watch, patch]

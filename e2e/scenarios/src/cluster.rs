@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, IntoConnectionInfo};
 use redis_ha_operator::api::{RedisCluster, RedisClusterSpec, RedisClusterStatus};
@@ -58,8 +58,12 @@ impl Cluster {
             };
             let Some(record) = &status.supervision else { return Ok(None) };
             let quorum = record.write_quorum.effective == record.write_quorum.desired;
-            let ready =
-                is("Available") && is("ReplicationHealthy") && (is("FailoverReady") || self.replicas == 1);
+            // Where pods share a node that is said, and nothing is missing all the same.
+            let crowded =
+                status.conditions.iter().any(|condition| condition.reason == "MasterAndReplicaOnOneNode");
+            let ready = is("Available")
+                && is("ReplicationHealthy")
+                && (is("FailoverReady") || crowded || self.replicas == 1);
             let done = record.plan.is_none() && quorum && ready && !is("Held");
             Ok(done.then_some(status))
         })
@@ -183,6 +187,20 @@ impl Cluster {
             missing.extend(chunk.iter().zip(found).filter(|(_, found)| !found).map(|(key, _)| key.clone()));
         }
         Ok(missing)
+    }
+
+    /// Sets an annotation of the object.
+    pub async fn annotate(&self, name: &str, value: &str) -> Result<()> {
+        let api: Api<RedisCluster> = Api::namespaced(self.world.client(), &self.namespace);
+        let patch = serde_json::json!({"metadata": {"annotations": {name: value}}});
+        api.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await.context("annotate")?;
+        Ok(())
+    }
+
+    /// Value of an annotation of the object.
+    pub async fn annotation(&self, name: &str) -> Result<Option<String>> {
+        let api: Api<RedisCluster> = Api::namespaced(self.world.client(), &self.namespace);
+        Ok(api.get(&self.name).await?.metadata.annotations.unwrap_or_default().remove(name))
     }
 
     /// Deletes the object and waits until its pods are gone.

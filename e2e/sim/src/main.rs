@@ -170,14 +170,11 @@ fn mutants(seeds: u64, jobs: usize, only: Option<&str>, options: &Options) -> Ex
                     usize::try_from(next.fetch_add(1, Ordering::Relaxed)).ok().and_then(|it| all.get(it))
                 {
                     let noticed = sim::mutants::try_without(*mechanism, 1..seeds + 1, options);
-                    match noticed.by {
-                        Some((seed, it)) => {
-                            println!("{mechanism:?}: {} by seed {seed}: {}", it.rule, it.text);
-                        }
-                        None => {
-                            missed.fetch_add(1, Ordering::Relaxed);
-                            println!("{mechanism:?}: NOT NOTICED in {} seeds", noticed.tried);
-                        }
+                    if let Some((seed, it)) = noticed.by {
+                        println!("{mechanism:?}: {} by seed {seed}: {}", it.rule, it.text);
+                    } else {
+                        missed.fetch_add(1, Ordering::Relaxed);
+                        println!("{mechanism:?}: NOT NOTICED in {} seeds", noticed.tried);
                     }
                 }
             });

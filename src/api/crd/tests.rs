@@ -52,7 +52,8 @@ fn full_spec_is_accepted_and_unchanged_on_update() {
             "storage": {"size": "10Gi", "storageClassName": "fast", "retain": "Delete"},
             "persistence": "AOF",
             "auth": {"secretName": "cache-password"},
-            "failover": {"mode": "Manual", "unreachableAfter": "1m30s"},
+            "profile": "Durable",
+            "failover": {"mode": "Manual", "unreachableAfter": "1m30s", "hungAfter": "300ms", "maxLostBytes": "1Mi"},
             "podTemplate": {
                 "labels": {"team": "shop"}, "annotations": {"example.org/note": "x"},
                 "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
@@ -76,6 +77,14 @@ fn full_spec_is_accepted_and_unchanged_on_update() {
 }
 
 #[test]
+fn bytes_are_a_number_or_a_quantity_from_nothing_up() {
+    for bytes in [json!(0), json!(1_048_576), json!("0"), json!("64k"), json!("1.5Gi")] {
+        let spec = json!({"failover": {"maxLostBytes": bytes}});
+        assert_eq!(refusals(&cluster("cache", &spec), None), "", "{spec}");
+    }
+}
+
+#[test]
 fn null_and_absent_mean_the_same() {
     let text = json().unwrap().to_string();
     assert!(!text.contains("nullable"), "the API server must drop nulls before the rules see them");
@@ -91,6 +100,11 @@ fn wrong_specs_are_refused_with_a_sentence() {
         (json!({"failover": {"unreachableAfter": "6m"}}), "must be a duration from 1s to 5m"),
         (json!({"failover": {"unreachableAfter": "soon"}}), "must be a duration from 1s to 5m"),
         (json!({"failover": {"unreachableAfter": ""}}), "must be a duration from 1s to 5m"),
+        (json!({"failover": {"hungAfter": "299ms"}}), "must be a duration from 300ms to 5m"),
+        (json!({"failover": {"hungAfter": "6m"}}), "must be a duration from 300ms to 5m"),
+        (json!({"failover": {"hungAfter": "6"}}), "must be a duration from 300ms to 5m"),
+        (json!({"failover": {"maxLostBytes": "much"}}), "maxLostBytes must be a number of bytes"),
+        (json!({"failover": {"maxLostBytes": -1}}), "maxLostBytes must be a number of bytes"),
         (json!({"auth": {"secretName": ""}}), "spec.auth.secretName must be the name of a Secret"),
         (json!({"auth": {"secretName": "My Secret"}}), "spec.auth.secretName must be the name of a Secret"),
         (json!({"auth": {"secretName": "cache-server"}}), "must not be the operator's own Secret"),

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy};
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, KeyToPath,
-    PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile,
-    SecretVolumeSource, SecurityContext, TCPSocketAction, TopologySpreadConstraint, Volume, VolumeMount,
+    Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, ExecAction,
+    KeyToPath, Lifecycle, LifecycleHandler, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
+    ResourceRequirements, SeccompProfile, SecretVolumeSource, SecurityContext, TCPSocketAction,
+    TopologySpreadConstraint, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -24,8 +25,10 @@ use crate::core::valid::{Amounts, ValidCluster};
 const CONFIG_HASH_ANNOTATION: &str = "redis-ha.dev/config-hash";
 /// A server that gets SIGTERM may wait for its replicas and write a snapshot.
 const GRACE_SECONDS: u64 = 45;
-/// Time for everything but the snapshot, in seconds.
-const GRACE_WITHOUT_SNAPSHOT: u64 = 15;
+/// Time for everything but the snapshot, in seconds: the hand-over before the end, and replicas.
+const GRACE_WITHOUT_SNAPSHOT: u64 = 40;
+/// A master that is to end waits so long to be relieved.
+const HAND_OVER_SECONDS: u64 = 25;
 /// A snapshot at shutdown was measured to be written with 110 to 175 MB a second.
 const SNAPSHOT_BYTES_A_SECOND: u64 = 100_000_000;
 /// The kept spread is told by it from a constraint of the user.
@@ -150,6 +153,28 @@ fn pod(cluster: &ValidCluster, spread: Spread) -> PodSpec {
     }
 }
 
+/// The server of a pod that is to end is told so only when it is not a master that serves replicas any more, or after
+/// its time. The replication user is on at the recorded master alone, so it can log in there and nowhere else; a demotion
+/// that is undone switches it off for a moment only. Its password comes from the users file and goes through the
+/// environment. An image without redis-cli has no such hand-over.
+fn hand_over_first() -> String {
+    format!(
+        "\
+command -v redis-cli >/dev/null || exit 0
+users={USERS_DIR}/{USERS_FILE}
+user=$(sed -n 's/^masteruser //p' $users)
+export REDISCLI_AUTH=$(sed -n 's/^masterauth //p' $users)
+end=$(($(date +%s) + {HAND_OVER_SECONDS})) no=0
+while [ \"$(date +%s)\" -lt $end ] && [ $no -lt 10 ]; do
+  set -- $(timeout 1 redis-cli -p {REDIS_PORT} --user \"$user\" --no-auth-warning role 2>/dev/null)
+  # The word, the position, and three words for each replica.
+  if [ \"$1\" = master ] && [ $# -gt 2 ]; then no=0; else no=$((no + 1)); fi
+  sleep 0.1
+done
+"
+    )
+}
+
 /// With save points a server that ends writes all its data first.
 fn grace_seconds(cluster: &ValidCluster) -> u64 {
     let snapshot = match (cluster.persistence, cluster.max_memory) {
@@ -203,6 +228,15 @@ fn container(cluster: &ValidCluster) -> Container {
             protocol: Some("TCP".to_owned()),
             ..ContainerPort::default()
         }]),
+        lifecycle: Some(Lifecycle {
+            pre_stop: Some(LifecycleHandler {
+                exec: Some(ExecAction {
+                    command: Some(vec!["sh".to_owned(), "-c".to_owned(), hand_over_first()]),
+                }),
+                ..LifecycleHandler::default()
+            }),
+            ..Lifecycle::default()
+        }),
         // A fenced, loading or busy server is alive and ready: probes see the process, never its role.
         startup_probe: Some(probe(1, 60)),
         liveness_probe: Some(probe(10, 6)),

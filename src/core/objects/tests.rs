@@ -188,7 +188,7 @@ fn a_server_that_ends_has_time_for_its_snapshot() {
     assert_eq!(grace(&json!({})), 45);
     assert_eq!(grace(&json!({"persistence": "RDB"})), 45);
     assert_eq!(grace(&json!({"persistence": "AOF", "resources": limits})), 45);
-    assert_eq!(grace(&json!({"persistence": "RDB", "resources": limits})), 135);
+    assert_eq!(grace(&json!({"persistence": "RDB", "resources": limits})), 160);
 }
 
 #[test]

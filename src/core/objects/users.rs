@@ -17,7 +17,8 @@ pub const USERS_FILE: &str = "users.conf";
 const OPERATOR: &str = "-@all +auth +hello +ping +info +replicaof +multi +exec +discard +config|get +config|set \
     +client|setname +client|id +client|list +client|kill +client|pause +client|unpause +acl|setuser +acl|whoami +script|kill";
 
-const REPLICATION: &str = "-@all +ping +psync +replconf";
+/// By ROLE a pod that is to end sees whether it still is a master with replicas.
+const REPLICATION: &str = "-@all +ping +psync +replconf +role";
 
 /// 6.2 cannot forbid single subcommands: forbid the container, then allow what is harmless.
 const APPLICATION: &str = "~* &* +@all -replicaof -slaveof -failover -shutdown -debug -psync -sync -replconf \

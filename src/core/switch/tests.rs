@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::*;
 use crate::api::status::{PlanKind, PlanStep};
-use crate::core::advance::Act;
 use crate::core::facts::PLACEHOLDER_HOST;
 use crate::core::plan::Draft;
 use crate::core::scene::{NOW, Scene, WALL};
@@ -49,6 +48,10 @@ fn recorded(scene: &Scene) -> (crate::api::status::Supervision, Recorded) {
     }
 }
 
+fn look_at_successor() -> Advance {
+    Advance { acts: vec![Act::Look { uid: "u1".to_owned() }], held: None }
+}
+
 fn paused(scene: &mut Scene, ago: Duration, position: i64) {
     scene.member(0).paused = Some((NOW.saturating_sub(ago), position));
 }
@@ -78,7 +81,7 @@ fn writes_are_held_back_until_the_successor_has_caught_up_then_the_master_steps_
     let mut scene = switching();
     assert_eq!(commanded(&scene), ("u0".to_owned(), RoleCommand::Pause { millis: PAUSE_MS }));
     paused(&mut scene, 2 * MS, 1001);
-    assert_eq!(next(&scene), Advance::default(), "it lacks a byte");
+    assert_eq!(next(&scene), look_at_successor(), "it lacks a byte");
     scene.info(1).replica_offset = Some(1001);
     assert_eq!(commanded(&scene), ("u0".to_owned(), RoleCommand::StepDown));
 }
@@ -114,7 +117,7 @@ fn the_successor_is_promoted_only_with_everything_that_the_old_master_had() {
     let mut scene = switching();
     stepped_down(&mut scene, MS, 1003);
     scene.info(1).replica_offset = Some(1002);
-    assert_eq!(next(&scene), Advance::default(), "the last bytes are on their way");
+    assert_eq!(next(&scene), look_at_successor(), "the last bytes are on their way");
     scene.info(1).replica_offset = Some(1003);
     assert_eq!(commanded(&scene), ("u1".to_owned(), RoleCommand::Promote { write_quorum: 0 }));
 }

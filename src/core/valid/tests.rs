@@ -51,6 +51,26 @@ fn write_quorum_needs_a_replica() {
 }
 
 #[test]
+fn what_is_named_overrides_the_profile_and_that_the_built_in() {
+    let desired = |spec: &Value| validate(&cluster("cache", spec), "redis:8").unwrap().desired(3);
+    for (spec, quorum, hung_after) in [
+        (json!({}), 1, 6000),
+        (json!({"profile": "Balanced"}), 1, 6000),
+        (json!({"profile": "Durable"}), 1, 6000),
+        (json!({"profile": "Cache"}), 0, 2000),
+        (json!({"profile": "Cache", "failover": {"hungAfter": "10s"}}), 0, 10_000),
+        (json!({"profile": "Durable", "failover": {"hungAfter": "300ms"}}), 1, 300),
+    ] {
+        let desired = desired(&spec);
+        assert_eq!(desired.write_quorum, quorum, "{spec}");
+        assert_eq!(desired.hung_after, Duration::from_millis(hung_after), "{spec}");
+        assert_eq!(desired.max_lost_bytes, None, "{spec}");
+    }
+    let limited = desired(&json!({"failover": {"maxLostBytes": "1Ki"}}));
+    assert_eq!(limited.max_lost_bytes, Some(1024));
+}
+
+#[test]
 fn maxmemory_is_six_tenths_of_the_limit() {
     let spec = json!({"resources": {"limits": {"memory": "1000M"}}});
     let valid = validate(&cluster("cache", &spec), "redis:8").unwrap();
@@ -77,6 +97,11 @@ fn what_the_api_server_let_through_is_refused_here() {
         (json!({"failover": {"unreachableAfter": "1.2.3s"}}), "UnreachableAfterOutOfRange"),
         (json!({"failover": {"unreachableAfter": "s"}}), "UnreachableAfterOutOfRange"),
         (json!({"failover": {"unreachableAfter": "30"}}), "UnreachableAfterOutOfRange"),
+        (json!({"failover": {"hungAfter": "299ms"}}), "HungAfterOutOfRange"),
+        (json!({"failover": {"hungAfter": "5m1s"}}), "HungAfterOutOfRange"),
+        (json!({"failover": {"hungAfter": "soon"}}), "HungAfterOutOfRange"),
+        (json!({"failover": {"maxLostBytes": "much"}}), "MaxLostBytesNotReadable"),
+        (json!({"failover": {"maxLostBytes": "-1"}}), "MaxLostBytesNotReadable"),
         (json!({"auth": {"secretName": "cache-server"}}), "SecretNameNotUsable"),
         (json!({"auth": {"secretName": "../etc"}}), "SecretNameNotUsable"),
         (json!({"storage": {"size": "0"}}), "StorageSizeNotUsable"),

@@ -22,7 +22,12 @@ pub(super) struct Doors {
     pub publish: watch::Sender<Standing>,
     pub valid_until: ValidUntil,
     pub stopping: watch::Receiver<bool>,
+    /// Each change asks for the lease to be handed over once.
+    pub handing_over: watch::Receiver<()>,
 }
+
+/// After a hand-over others have this long to take the lease before we ask for it again.
+const STAND_BACK: Duration = RETRY.saturating_mul(3);
 
 /// Runs the election of one process.
 pub struct Elector {
@@ -71,14 +76,25 @@ impl Elector {
     /// Gets and keeps the lease until [`super::Leadership::release`]; then gives it back and ends.
     pub async fn run(mut self) {
         let mut stopping = self.doors.stopping.clone();
+        let mut handing_over = self.doors.handing_over.clone();
         while !*stopping.borrow_and_update() {
-            let pause = self.round().await;
+            let mut pause = self.round().await;
+            if handing_over.has_changed().unwrap_or(false) {
+                handing_over.mark_unchanged();
+                if self.claim.is_some() {
+                    self.give_back().await;
+                    self.fresh = false;
+                    pause = STAND_BACK;
+                }
+            }
             tokio::select! {
                 _ = stopping.changed() => {}
+                Ok(()) = handing_over.changed() => handing_over.mark_changed(),
                 () = tokio::time::sleep(pause) => {}
             }
         }
         self.give_back().await;
+        self.doors.publish.send_replace(Standing::Released);
     }
 
     /// One read, if needed, and at most one write. Returns the pause until the next round.
@@ -215,7 +231,7 @@ impl Elector {
     }
 
     /// Gives the lease back if it is ours. The next holder then need not wait for its end.
-    async fn give_back(mut self) {
+    async fn give_back(&mut self) {
         let held = self.claim.take();
         self.doors.publish.send_replace(Standing::Unsure);
         if held.is_some() && (self.fresh || self.look().await) {
@@ -229,7 +245,6 @@ impl Elector {
                 }
             }
         }
-        self.doors.publish.send_replace(Standing::Released);
     }
 
     fn lease(&self, holder: Option<String>, transitions: i32, wall: MicroTime) -> Lease {

@@ -56,6 +56,7 @@ pub struct Leadership {
     standing: watch::Receiver<Standing>,
     valid_until: ValidUntil,
     stop: watch::Sender<bool>,
+    hand_over: watch::Sender<()>,
 }
 
 impl Leadership {
@@ -64,6 +65,7 @@ impl Leadership {
         let api: Api<Lease> = Api::namespaced(client.clone(), &candidacy.namespace);
         let me = format!("{}_{}", candidacy.pod, unique()?);
         let (stop, stopping) = watch::channel(false);
+        let (hand_over, handing_over) = watch::channel(());
         let (publish, standing) = watch::channel(Standing::Unsure);
         let valid_until = ValidUntil::default();
         let elector = Elector::new(
@@ -71,10 +73,10 @@ impl Leadership {
             candidacy,
             me.clone(),
             clock,
-            elector::Doors { publish, valid_until: valid_until.clone(), stopping },
+            elector::Doors { publish, valid_until: valid_until.clone(), stopping, handing_over },
         );
         let lease = candidacy.lease.clone();
-        Ok((Self { api, lease, me, clock, standing, valid_until, stop }, elector))
+        Ok((Self { api, lease, me, clock, standing, valid_until, stop, hand_over }, elector))
     }
 
     /// The term in which this operator may act now. `None` as soon as its last renewal is too old, also
@@ -121,6 +123,12 @@ impl Leadership {
         let mut standing = self.standing.clone();
         let given_back = standing.wait_for(|standing| *standing == Standing::Released);
         let _ = tokio::time::timeout(super::DEADLINE * 2, given_back).await;
+    }
+
+    /// Gives the lease back once and stands back for a moment, so that another operator can take it. When nobody does,
+    /// this one takes it again.
+    pub fn hand_over(&self) {
+        self.hand_over.send_replace(());
     }
 
     /// Name under which this operator holds the lease.

@@ -151,6 +151,27 @@ async fn of_two_candidates_one_leads_and_the_other_follows_a_clean_release_withi
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_is_handed_over_goes_to_another_candidate_and_comes_back_only_when_there_is_none() {
+    let store = Store::default();
+    let server = store.server();
+    let first = candidate(&server, "a");
+    settle().await;
+    assert!(first.is_leader());
+    first.hand_over();
+    settle().await;
+    assert!(!first.is_leader());
+    seconds(5).await;
+    assert!(first.is_leader(), "nobody else was there");
+    let second = candidate(&server, "b");
+    seconds(2).await;
+    first.hand_over();
+    seconds(5).await;
+    assert!(second.is_leader() && !first.is_leader());
+    seconds(30).await;
+    assert!(second.is_leader() && !first.is_leader(), "once is once");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_silent_holder_is_replaced_after_its_duration_and_not_before() {
     let store = Store::default();
     store.set(|stored| stored.held_by("operator-dead_1"));

@@ -4,6 +4,7 @@ pub mod figures;
 pub mod kills;
 pub mod machine;
 pub mod restarts;
+pub mod switches;
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use scenarios::bench::{QUIET, Stage, kills, restarts};
+use scenarios::bench::{QUIET, Stage, kills, restarts, switches};
 use scenarios::operator::RELEASE_BINARY;
 use world::World;
 
@@ -44,6 +44,14 @@ enum What {
         #[arg(long, default_value_t = 25)]
         count: usize,
     },
+    /// The master is moved on request, under load
+    Switches {
+        #[arg(long, default_value_t = 100)]
+        count: usize,
+        /// Clients that are connected to all pods; one more uses the Service
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+        writers: u8,
+    },
     /// All of it, with the default counts
     All,
 }
@@ -61,13 +69,8 @@ async fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> Result<()> {
     let world = World::enter_alone().await?;
-    let (kill, quiet, restart) = match cli.what {
-        What::Kills { count, quiet } => (count, Duration::from_millis(quiet), 0),
-        What::Restarts { count } => (0, QUIET, count),
-        What::All => (50, QUIET, 25),
-    };
     let stage = Stage::set(&world, RELEASE_BINARY, true, cli.image.as_deref(), &cli.operator_args).await?;
-    let done = measure(&stage, kill, quiet, restart).await;
+    let done = measure(&stage, &cli.what).await;
     if cli.logs || done.is_err() {
         eprintln!("{}", stage.operators.logs()?);
     }
@@ -76,16 +79,34 @@ async fn run(cli: Cli) -> Result<()> {
 }
 
 /// Prints each table before it says whether what must hold has held.
-async fn measure(stage: &Stage, kill: usize, quiet: Duration, restart: usize) -> Result<()> {
-    if kill > 0 {
-        let kills = kills::run(stage, kill, quiet).await?;
-        println!("{}", kills.report());
-        kills.check()?;
+async fn measure(stage: &Stage, what: &What) -> Result<()> {
+    match what {
+        What::Kills { count, quiet } => kill(stage, *count, Duration::from_millis(*quiet)).await,
+        What::Restarts { count } => restart(stage, *count).await,
+        What::Switches { count, writers } => switch(stage, *count, (*writers).into()).await,
+        What::All => {
+            kill(stage, 50, QUIET).await?;
+            switch(stage, 100, 1).await?;
+            switch(stage, 100, 16).await?;
+            restart(stage, 25).await
+        }
     }
-    if restart > 0 {
-        let restarts = restarts::run(stage, restart).await?;
-        println!("{}", restarts.report());
-        restarts.check()?;
-    }
-    Ok(())
+}
+
+async fn kill(stage: &Stage, count: usize, quiet: Duration) -> Result<()> {
+    let kills = kills::run(stage, count, quiet).await?;
+    println!("{}", kills.report());
+    kills.check()
+}
+
+async fn switch(stage: &Stage, count: usize, writers: usize) -> Result<()> {
+    let switches = switches::run(stage, count, writers, QUIET).await?;
+    println!("{}", switches.report());
+    switches.check()
+}
+
+async fn restart(stage: &Stage, count: usize) -> Result<()> {
+    let restarts = restarts::run(stage, count).await?;
+    println!("{}", restarts.report());
+    restarts.check()
 }
