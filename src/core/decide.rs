@@ -76,6 +76,7 @@ pub const RULES: &[Rule] = &[
     Rule { name: "HungMaster", decide: alive::hung_master },
     Rule { name: "Suspect", decide: alive::suspect },
     // It is dead. Who replaces it?
+    Rule { name: "StrayReplica", decide: dead::stray_replica },
     Rule { name: "ColdStartEmpty", decide: dead::cold_start_empty },
     Rule { name: "ColdStart", decide: dead::cold_start },
     Rule { name: "RestartedMasterAlone", decide: dead::restarted_master_alone },

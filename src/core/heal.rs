@@ -164,7 +164,8 @@ fn set_quorum(situation: &Situation<'_>, master: &Member, info: &Info) -> Option
         return Some(command(master, RoleCommand::SetWriteQuorum(wanted)));
     }
     // The record is lowered first; here it has been.
-    let lower = wanted == 0 && situation.record.write_quorum.effective == 0 && in_force;
+    let may_lower = situation.desired.profile != Profile::Durable || situation.desired.write_quorum == 0;
+    let lower = wanted == 0 && situation.record.write_quorum.effective == 0 && in_force && may_lower;
     let worthless = situation.desired.write_quorum == 0 || situation.in_sync_count() == 0;
     (lower && worthless).then(|| command(master, RoleCommand::SetWriteQuorum(0)))
 }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::{Decision, SETTLE, first_ordinal, how_to_acknowledge, open, restarted};
 use crate::api::status::{PlanKind, ProcessRef};
-use crate::core::advance::DRAIN;
+use crate::core::advance::{Act, DRAIN};
 use crate::core::candidate;
 use crate::core::cold::{self, Cold, Start};
+use crate::core::event::RoleCommand;
 use crate::core::facts::{Info, Role};
 use crate::core::health::{Death, Health, judge};
 use crate::core::held::Held;
@@ -62,6 +63,23 @@ pub(super) fn restarted_master_alone(situation: &Situation<'_>) -> Option<Decisi
     } else {
         Decision::Wait("RestartedMasterAlone")
     })
+}
+
+/// A replica that was told to follow the dead master and never got anything from it: it is neither a survivor with data nor
+/// fenced, and would wait for a dead address for ever. Cut, it counts as what it is: a pod that was started anew.
+pub(super) fn stray_replica(situation: &Situation<'_>) -> Option<Decision> {
+    let (from, _) = death(situation)?;
+    if candidate::best(situation).is_some() {
+        return None; // the failover cuts everybody
+    }
+    let stray = situation.others(&from).filter(|member| member.listed).find(|member| {
+        member.settled(situation.now).is_some_and(|info| {
+            let waits = !info.link_up && !info.sync_in_progress && !info.loading;
+            info.role == Role::Replica && !info.is_fenced() && waits && Member::position(info).is_none()
+        })
+    })?;
+    let cut = Act::Command { uid: stray.pod.uid.clone(), command: RoleCommand::Detach };
+    Some(Decision::Do(Box::new(cut), None))
 }
 
 /// Every pod answers and every pod is empty: the data is gone, and an empty master is better than none.

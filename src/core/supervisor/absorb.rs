@@ -331,7 +331,10 @@ impl Supervisor {
                 self.forget_unlisted(effects);
                 self.look_for_the_record(now.mono);
             }
-            WriteOutcome::Conflict | WriteOutcome::NotSent => self.read_again(now.mono),
+            WriteOutcome::Conflict | WriteOutcome::NotSent => {
+                self.lease = None; // another one wrote: whether we still lead is read again before the next command
+                self.read_again(now.mono);
+            }
             WriteOutcome::Gone => self.desired = None,
             WriteOutcome::Unknown(_) => {
                 self.api_lost_since.get_or_insert(now.mono);

@@ -125,7 +125,11 @@ impl Supervisor {
         self.untouched = next.plan.as_ref().map(|plan| plan.id.clone());
         self.story = Story {
             plan: next.plan.as_ref().map(|plan| plan.id.clone()).unwrap_or_default(),
-            first_sign: self.first_sign(draft.from.as_ref().map(|from| from.uid.as_str())).or(Some(now.mono)),
+            // A switch begins with the decision; there was nothing wrong before.
+            first_sign: self
+                .first_sign(draft.from.as_ref().map(|from| from.uid.as_str()))
+                .filter(|_| draft.kind != PlanKind::Switchover)
+                .or(Some(now.mono)),
             confirmed: Some(now.mono),
             sampled_offset: draft.from.as_ref().and_then(|from| self.sampled_offset(from)),
             ..Story::default()

@@ -268,13 +268,24 @@ fn the_restarted_master_is_promoted_when_nobody_can_replace_it() {
     let mut scene = Scene::settled(3);
     scene.restart(0, 10);
     scene.replaced_confirmed = true;
-    // They live, but were never in sync.
+    // They live, but what they hold is of another history.
     for ordinal in [1, 2] {
         scene.lose_link(ordinal, SECOND);
-        scene.info(ordinal).replica_offset = Some(1);
+        scene.info(ordinal).replid = format!("other{ordinal}");
     }
     let (rule_name, draft, _) = opened(&scene);
     assert_eq!((rule_name, draft.to.unwrap().pod.as_str()), ("RestartedMasterAlone", "red-0"));
+    let mut never_in_sync = scene.clone();
+    for ordinal in [1, 2] {
+        never_in_sync.info(ordinal).replica_offset = Some(1);
+    }
+    assert_eq!(rule(&never_in_sync), "StrayReplica", "first they are cut");
+    for ordinal in [1, 2] {
+        let info = never_in_sync.info(ordinal);
+        (info.master_host, info.master_port) = (Some("127.0.0.1".to_owned()), 0);
+    }
+    let (rule_name, draft, _) = opened(&never_in_sync);
+    assert_eq!((rule_name, draft.to.unwrap().pod.as_str()), ("ColdStart", "red-0"));
     let mut lately = scene.clone();
     lately.hang(2, 2 * SECOND);
     assert_eq!(decide(&lately.situation()).1, Decision::Wait("RestartedMasterAlone"));
@@ -303,6 +314,18 @@ fn a_member_under_a_command_is_not_chosen_and_the_largest_offset_is() {
     assert_eq!(crate::core::candidate::best(&scene.situation()).unwrap().member.pod.name, "red-2");
     scene.command_under_way(2);
     assert_eq!(crate::core::candidate::best(&scene.situation()).unwrap().member.pod.name, "red-1");
+}
+
+#[test]
+fn a_replica_that_waits_for_a_dead_master_without_any_data_is_cut_first() {
+    let mut scene = all_booted([(3, None), (3, None), (5, None)], 10 * SECOND);
+    let info = scene.info(1);
+    (info.master_host, info.master_port) = (Some(ip(0).to_string()), crate::core::facts::REDIS_PORT);
+    let cut = Act::Command { uid: "u1".to_owned(), command: RoleCommand::Detach };
+    let (name, decision) = decide(&scene.situation());
+    assert_eq!((name, decision), ("StrayReplica", Decision::Do(Box::new(cut), None)));
+    scene.info(1).sync_in_progress = true;
+    assert_ne!(rule(&scene), "StrayReplica", "somebody feeds it");
 }
 
 #[test]
