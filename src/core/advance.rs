@@ -207,17 +207,17 @@ fn recorded(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Adva
 
 /// Demote the old master wherever it can be reached, wait until its write lease is over, choose.
 fn revoked(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advance {
+    let demoted = plan.from.as_ref().is_some_and(|from| {
+        situation.member_of(from).is_some_and(|member| member.is(from) && is_silent(situation, member))
+    });
     let mut acts = Vec::new();
     if let Some(from) = &plan.from {
         acts.extend(demote_old(situation, from));
-        acts.extend(detach(situation, plan, from, false));
+        acts.extend(detach(situation, plan, from, situation.definitive || demoted));
     }
     if !acts.is_empty() {
         return Advance { acts, held: None };
     }
-    let demoted = plan.from.as_ref().is_some_and(|from| {
-        situation.member_of(from).is_some_and(|member| member.is(from) && is_silent(situation, member))
-    });
     // From the last moment at which anybody may have acknowledged it.
     let silent_since = plan.from.as_ref().map_or(situation.step_since, |from| cut_at(situation, from));
     let drain = if situation.desired.profile == Profile::Cache || !on(Mechanism::Drain) {
@@ -246,9 +246,7 @@ fn chosen(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advanc
         return waiting_for(to, "its pod is gone, but its process is not proven ended");
     };
     let Some(info) = member.reading(situation.now).filter(|_| member.is(to)) else {
-        let mut wait = waiting_for(to, "it does not answer");
-        wait.acts.extend(remedy(situation, member));
-        return wait;
+        return waiting_with_remedy(situation, to, member);
     };
     if member.outstanding.is_some() {
         return Advance::default();
@@ -280,6 +278,12 @@ fn chosen(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advanc
 /// With the write quorum that the plan recorded: what the record says is in force from the promotion on.
 pub(super) fn promote(situation: &Situation<'_>, to: &ProcessRef) -> Advance {
     command(&to.uid, RoleCommand::Promote { write_quorum: situation.record.write_quorum.effective })
+}
+
+pub(super) fn waiting_with_remedy(situation: &Situation<'_>, to: &ProcessRef, member: &Member) -> Advance {
+    let mut wait = waiting_for(to, "it does not answer");
+    wait.acts.extend(remedy(situation, member));
+    wait
 }
 
 /// What helps when a plan depends on a process that does not answer: a hung one is ended with its pod; one that cannot
@@ -360,7 +364,10 @@ fn choose(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>, death: &D
         ),
         Some(best) => match best.member.process() {
             Some(to) if !on(Mechanism::SuccessorOnRecord) => promote(situation, &to),
-            Some(to) if candidate::too_stale(situation, from, &best).is_none() => {
+            Some(to)
+                if candidate::too_stale(situation, from, &best).is_none()
+                    || was_accepted(situation, plan) =>
+            {
                 let next = plan::choose(situation.record, author, to);
                 Advance::record(next, Recorded::Chosen { offset: best.offset })
             }
@@ -382,15 +389,27 @@ fn choose(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>, death: &D
     }
 }
 
+/// What a person acknowledged when this plan was opened holds for the plan, whose own epoch is the next.
+fn was_accepted(situation: &Situation<'_>, plan: &Plan) -> bool {
+    let opened = plan.id.split('-').next().and_then(|epoch| epoch.parse::<u64>().ok());
+    situation
+        .desired
+        .acknowledged
+        .zip(opened)
+        .is_some_and(|(acknowledged, opened)| acknowledged + 1 >= opened)
+}
+
 /// A switch left a successor on record: nobody else is chosen before it was read fenced, or has ended.
 fn unsettled(situation: &Situation<'_>, plan: &Plan, to: &ProcessRef) -> Option<Advance> {
     let member = situation.member_of(to);
     if has_ended(situation, to, member) || !on(Mechanism::NobodyElseMeanwhile) {
         return None;
     }
-    let Some(info) = member.filter(|member| member.is(to)).and_then(|member| member.settled(situation.now))
-    else {
-        return Some(waiting_for(to, "it does not answer"));
+    let Some(member) = member else {
+        return Some(waiting_for(to, "its pod is gone, but its process is not proven ended"));
+    };
+    let Some(info) = member.settled(situation.now).filter(|_| member.is(to)) else {
+        return Some(waiting_with_remedy(situation, to, member));
     };
     if info.role == Role::Master {
         let members = std::iter::once(&to.uid).chain(&plan.overwrites).cloned().collect();

@@ -63,18 +63,21 @@ pub fn judge(situation: &Situation<'_>, process: &ProcessRef) -> Health {
 }
 
 /// 1. Its own word, to a question asked after the first bad sign.
+///
+/// That a script runs is a word, too, also after the silence with which a script begins.
 fn own_word(situation: &Situation<'_>, process: &ProcessRef, member: &Member) -> Option<Health> {
-    if !member.is(process) || member.bad_since.is_some() {
+    let class = member.class(situation.now);
+    if !member.is(process) || (member.bad_since.is_some() && class != Class::Busy) {
         return None;
     }
-    match member.class(situation.now) {
+    match class {
         Class::Ok => {
             let info = member.reading(situation.now)?;
             Some(if info.role == Role::Master { Health::Well } else { Health::Demoted })
         }
         // A script that goes on for so long will not let it serve soon.
         Class::Busy if has_been_busy(situation, member) => None,
-        class @ (Class::Busy | Class::Loading | Class::Denied) => Some(Health::Sick(class)),
+        Class::Busy | Class::Loading | Class::Denied => Some(Health::Sick(class)),
         _ => None,
     }
 }
@@ -173,6 +176,9 @@ fn presumed(
         // Unknown: connections end before the first answer, as behind a proxy whose server is gone.
         Some((Class::Unroutable | Class::Unknown, _)) => "MasterUnreachable",
         Some((Class::Hung, _)) => "MasterHung",
+        Some((Class::Busy, _)) if situation.now.saturating_sub(bad_since) < BUSY_FOR => {
+            return Health::Sick(Class::Busy);
+        }
         Some((Class::Busy, _)) => "MasterBusy",
         Some((class @ Class::Denied, _))
             if situation.now.saturating_sub(bad_since) >= situation.desired.unreachable_after =>

@@ -75,6 +75,16 @@ pub struct Outstanding {
     pub sent_at: Mono,
 }
 
+/// Clients' writes that were held back for a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paused {
+    pub at: Mono,
+    /// The master's position then.
+    pub goal: i64,
+    /// They may go on.
+    pub ended: bool,
+}
+
 /// One pod and its server.
 #[derive(Clone, Debug)]
 pub struct Member {
@@ -107,7 +117,7 @@ pub struct Member {
     /// Answers show a FAILOVER under way since.
     pub failover_since: Option<Mono>,
     /// When its clients were paused on this connection, and its position then.
-    pub paused: Option<(Mono, i64)>,
+    pub paused: Option<Paused>,
     /// When its pod was told to be deleted.
     pub deleted_at: Option<Mono>,
     /// No dial before this.
@@ -224,6 +234,8 @@ impl Member {
             _ if self.denied.is_some() => Class::Denied,
             _ if self.unroutable_since.is_some() => Class::Unroutable,
             _ if self.refused.is_some() => Class::Refused,
+            // It lets nobody in while a script runs.
+            _ if self.busy_since.is_some() => Class::Busy,
             Link::Dialing { silent: true, .. } => Class::Hung,
             Link::Dialing { .. } | Link::Closed => Class::Unknown,
         }

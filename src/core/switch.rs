@@ -10,13 +10,15 @@ mod tests;
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use super::advance::{Act, Advance, Recorded, command, has_ended, is_silent, promote, waiting_for};
+use super::advance::{
+    Act, Advance, Recorded, command, has_ended, is_silent, promote, waiting_for, waiting_with_remedy,
+};
 use super::candidate;
 use super::event::RoleCommand;
 use super::facts::{Info, NodeState, Role};
 use super::health::{Death, Health, judge};
 use super::mechanism::{Mechanism, on};
-use super::members::Member;
+use super::members::{Member, Paused};
 use super::plan::{self, Author};
 use super::situation::Situation;
 use crate::api::status::{Plan, ProcessRef};
@@ -126,18 +128,19 @@ pub fn advance(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> A
     let busy = |process: &ProcessRef| {
         situation.member_of(process).is_some_and(|member| member.outstanding.is_some())
     };
-    if busy(to) {
+    // While its reply may come. One that hangs on a command is looked at like one that does not answer.
+    if busy(to) && situation.member_of(to).is_some_and(|member| member.reading(situation.now).is_some()) {
         return Advance::default();
     }
     match judge(situation, from) {
-        _ if busy(from) => overdue(situation, from, author),
+        Health::Well | Health::Demoted if busy(from) => Advance::default(),
         Health::Well => hand_over(situation, from, to),
-        Health::Demoted => take_over(situation, from, to, author),
-        Health::Dead(Death::Definitive(_)) if !situation.nothing_sent => {
-            Advance::record(plan::revoke_switch(situation.record, author), Recorded::SwitchBroken)
-        }
         // Nobody was demoted: whatever it is, the table decides anew.
         _ if situation.nothing_sent => give_up(situation, from, "the master stopped answering"),
+        Health::Demoted => take_over(situation, from, to, author),
+        Health::Dead(Death::Definitive(_)) => {
+            Advance::record(plan::revoke_switch(situation.record, author), Recorded::SwitchBroken)
+        }
         _ => overdue(situation, from, author),
     }
 }
@@ -171,9 +174,12 @@ fn hand_over(situation: &Situation<'_>, from: &ProcessRef, to: &ProcessRef) -> A
         Some(Err(why)) => return give_up(situation, from, &format!("{} {why}", to.pod)),
         None => return give_up(situation, from, &format!("{} is another process now", to.pod)),
     };
-    match master.paused {
+    match paused_for_this(situation, master) {
         None => command(&from.uid, RoleCommand::Pause { millis: PAUSE_MS }),
-        Some((at, goal)) => {
+        Some(Paused { ended: true, .. }) => {
+            give_up(situation, from, &format!("{} did not catch up in time", to.pod))
+        }
+        Some(Paused { at, goal, .. }) => {
             if Member::position(info).is_some_and(|position| position >= goal) {
                 command(&from.uid, RoleCommand::StepDown)
             } else if situation.now >= at + CATCH_UP {
@@ -183,6 +189,11 @@ fn hand_over(situation: &Situation<'_>, from: &ProcessRef, to: &ProcessRef) -> A
             }
         }
     }
+}
+
+/// The pause of this plan: one of an earlier switch says nothing.
+fn paused_for_this(situation: &Situation<'_>, master: &Member) -> Option<Paused> {
+    master.paused.filter(|paused| paused.at >= situation.step_since)
 }
 
 /// The old master has stepped down: its position is final. The successor is promoted once it has all of it.
@@ -202,7 +213,7 @@ fn take_over(situation: &Situation<'_>, from: &ProcessRef, to: &ProcessRef, auth
         return waiting_for(to, "its pod is gone, but its process is not proven ended");
     };
     let Some(info) = member.settled(situation.now).filter(|_| member.is(to)) else {
-        return waiting_for(to, "it does not answer");
+        return waiting_with_remedy(situation, to, member);
     };
     let Some(end) = Member::position(old_info) else { return undo_when_silent(situation, member, undo) };
     let same = info.replid == old_info.replid;
@@ -244,8 +255,8 @@ fn give_up(situation: &Situation<'_>, from: &ProcessRef, why: &str) -> Advance {
     let paused = situation
         .member_of(from)
         .filter(|member| member.is(from) && member.outstanding.is_none())
-        .and_then(|member| member.paused)
-        .is_some_and(|(at, _)| situation.now < at + Duration::from_millis(PAUSE_MS));
+        .and_then(|member| paused_for_this(situation, member))
+        .is_some_and(|paused| !paused.ended && situation.now < paused.at + Duration::from_millis(PAUSE_MS));
     if paused {
         return command(&from.uid, RoleCommand::Unpause);
     }

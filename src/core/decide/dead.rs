@@ -72,7 +72,8 @@ pub(super) fn stray_replica(situation: &Situation<'_>) -> Option<Decision> {
     if candidate::best(situation).is_some() {
         return None; // the failover cuts everybody
     }
-    let stray = situation.others(&from).filter(|member| member.listed).find(|member| {
+    let may_be_told = |member: &&Member| member.listed && situation.now >= member.command_again_at;
+    let stray = situation.others(&from).filter(may_be_told).find(|member| {
         member.settled(situation.now).is_some_and(|info| {
             let waits = !info.link_up && !info.sync_in_progress && !info.loading;
             info.role == Role::Replica && !info.is_fenced() && waits && Member::position(info).is_none()
@@ -197,16 +198,18 @@ pub(super) fn flapping(situation: &Situation<'_>) -> Option<Decision> {
     let soon = within(NOT_TWICE_WITHIN) > 0;
     let often = within(FLAPPING_WITHIN) >= PRESUMED_LENGTH;
     (soon || often).then(|| {
-        let count = within(FLAPPING_WITHIN);
+        let limit = if often {
+            "three were replaced within a quarter of an hour, and no more are"
+        } else {
+            "one was replaced less than a minute ago, and the next is a minute after it"
+        };
         Decision::Hold(
             Held::Flapping,
             format!(
-                "{} seems dead ({}), but masters that only seemed dead were replaced {count} times within a quarter of an \
-                 hour, the last one {} s ago: the next is replaced a minute after the last, and three times within a \
-                 quarter of an hour; look for the cause (network, memory, long commands). To replace it now, {}",
+                "{} seems dead ({}), but of masters that only seem dead {limit}: look for the cause (network, memory, long \
+                 commands). To replace it now, {}",
                 from.pod,
                 death.reason(),
-                presumed.last().map_or(0, age),
                 how_to_acknowledge(situation)
             ),
         )

@@ -12,13 +12,18 @@ use crate::core::plan::Draft;
 use crate::core::situation::Situation;
 use crate::core::switch;
 
+/// A sick master is not moved so soon after the last switch, in seconds.
+const NOT_AGAIN_WITHIN: i64 = 300;
+
 /// Reason of a switch that a person asked for.
 pub const REQUESTED: &str = "Requested";
 
 /// A person asked for it by annotation. What is not allowed is refused elsewhere.
 pub(super) fn requested(situation: &Situation<'_>) -> Option<Decision> {
     let wanted = situation.request?;
-    may_begin(situation)?;
+    if situation.plan().is_some() {
+        return None; // it may be the one that was asked for
+    }
     let to = switch::requested(situation, wanted).ok()??;
     Some(begin(situation, REQUESTED, &to))
 }
@@ -53,8 +58,10 @@ pub(super) fn sick_master(situation: &Situation<'_>) -> Option<Decision> {
     let healthy = switch::successor(situation, |_, info| {
         if info.cannot_save { Err("cannot save its data either") } else { Ok(()) }
     });
+    // Where each one falls sick in turn, moving on does not help.
+    let lately = situation.last_switch_ago.is_some_and(|ago| (0..NOT_AGAIN_WITHIN).contains(&ago));
     Some(match healthy {
-        Ok(to) if may_begin(situation).is_some() => begin(situation, "MasterCannotSave", &to),
+        Ok(to) if may_begin(situation).is_some() && !lately => begin(situation, "MasterCannotSave", &to),
         Ok(_) => Decision::Heal(None),
         Err(why) => Decision::Heal(Some((
             Held::SickMaster,
@@ -75,6 +82,14 @@ fn replace(situation: &Situation<'_>, reason: &'static str, what: &str) -> Optio
     }
     Some(match switch::successor(situation, |_, _| Ok(())) {
         Ok(to) if may_begin(situation).is_some() => begin(situation, reason, &to),
+        Ok(to) if situation.now < situation.switch_not_before => Decision::Heal(Some((
+            Held::NoSuccessor,
+            format!(
+                "{} should not stay the master ({what}), but the last attempt to hand over was given up or undone, as its \
+                 Event says; {} is tried again soon",
+                member.pod.name, to.member.pod.name
+            ),
+        ))),
         Ok(_) => Decision::Heal(None),
         Err(why) => Decision::Heal(Some((
             Held::NoSuccessor,

@@ -6,7 +6,7 @@ use crate::core::event::{
     CommandOutcome, DialOutcome, Effect, Event, Knock, ProbeOutcome, RoleCommand, Stored, WriteOutcome,
 };
 use crate::core::facts::{Mono, Now, PodFact, Ticket};
-use crate::core::members::{Link, Member};
+use crate::core::members::{Link, Member, Paused};
 use crate::core::situation::Situation;
 
 /// Pause before the object is read again after the API server did not answer: doubled up to this.
@@ -223,7 +223,12 @@ impl Supervisor {
                 member.suspect(now);
                 member.refused = None;
                 member.unroutable_since = None;
-                member.denied = Some(why);
+                if why.starts_with("BUSY") {
+                    member.denied = None;
+                    member.busy_since.get_or_insert(now);
+                } else {
+                    member.denied = Some(why);
+                }
                 member.dial_failed(now);
             }
             DialOutcome::Broken(_) => {
@@ -284,8 +289,13 @@ impl Supervisor {
         match outcome {
             CommandOutcome::Done(info) => {
                 match command.command {
-                    RoleCommand::Pause { .. } => member.paused = Some((now.mono, info.master_offset)),
-                    RoleCommand::Unpause | RoleCommand::StepDown => member.paused = None,
+                    RoleCommand::Pause { .. } => {
+                        member.paused = Some(Paused { at: now.mono, goal: info.master_offset, ended: false });
+                    }
+                    RoleCommand::Unpause => {
+                        member.paused = member.paused.map(|paused| Paused { ended: true, ..paused });
+                    }
+                    RoleCommand::StepDown => member.paused = None,
                     RoleCommand::Serve => member.served_at = Some(now.mono),
                     RoleCommand::Follow { .. } => member.followed_at = Some(now.mono),
                     RoleCommand::Detach

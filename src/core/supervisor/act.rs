@@ -6,7 +6,7 @@
 use super::{Mode, PendingRoute, PendingWrite, Slice, Supervisor};
 use crate::api::status::{PlanKind, PlanStep, RedisClusterStatus, Supervision};
 use crate::core::advance::{Act, Opened, Recorded, advance};
-use crate::core::decide::{Decision, decide};
+use crate::core::decide::{Decision, REQUESTED, decide};
 use crate::core::event::{Effect, Expect, Measure, RoleCommand};
 use crate::core::facts::{Desired, Mono, Now, ReadsFact, Role, RouteFact};
 use crate::core::heal;
@@ -123,6 +123,9 @@ impl Supervisor {
         let definitive = matches!(death, Death::Definitive(_)) && draft.kind != PlanKind::Switchover;
         self.definitive = definitive;
         self.untouched = next.plan.as_ref().map(|plan| plan.id.clone());
+        let requested = draft.kind == PlanKind::Switchover && draft.reason == REQUESTED;
+        self.carried_out =
+            self.desired.as_ref().and_then(|desired| desired.switchover.clone()).filter(|_| requested);
         self.story = Story {
             plan: next.plan.as_ref().map(|plan| plan.id.clone()).unwrap_or_default(),
             // A switch begins with the decision; there was nothing wrong before.
@@ -428,6 +431,14 @@ impl Supervisor {
     fn evict(&mut self, now: Now, desired: &Desired, effects: &mut Vec<Effect>) {
         let due: Vec<String> =
             self.evictions.iter().filter(|(_, at)| now.mono >= **at).map(|(uid, _)| uid.clone()).collect();
+        // Not while a change of the master may need its reply.
+        let changing = self.record.plan.as_ref().is_some_and(|plan| plan.step < PlanStep::Promoted);
+        if due.is_empty() || changing {
+            return;
+        }
+        if self.lease.is_none() && now.mono >= self.lease_retry_at {
+            self.check_lease(effects);
+        }
         for uid in due {
             let member = self.situation(now, desired).members.get(&uid);
             let busy = member.is_some_and(|member| member.outstanding.is_some());

@@ -131,6 +131,10 @@ pub struct Supervisor {
     switch_not_before: Mono,
     /// The request for a switch that was answered, and when its removal was asked for.
     answered: Option<(String, Mono)>,
+    /// The request that the open switch carries out.
+    carried_out: Option<String>,
+    /// Switches in a row that did not come about.
+    failed_switches: u32,
     /// The plan for which the lease was handed over.
     yielded: Option<String>,
     story: Story,
@@ -181,6 +185,8 @@ impl Supervisor {
             untouched: None,
             switch_not_before: Mono::ZERO,
             answered: None,
+            carried_out: None,
+            failed_switches: 0,
             yielded: None,
             story: Story::default(),
             rule: "Standby",

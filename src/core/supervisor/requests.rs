@@ -4,13 +4,16 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::Supervisor;
 use crate::api::status::PlanKind;
-use crate::core::decide::REQUESTED;
 use crate::core::event::Effect;
 use crate::core::facts::{Desired, Mono, Now};
 use crate::core::switch;
 
 /// Pause before the removal of an answered request is asked for again.
 const CLEAR_AGAIN: Mono = Mono::from_secs(5);
+
+/// Pause before a switch of our own decision is tried again: doubled each time, up to the second.
+const SWITCH_AGAIN: Mono = Mono::from_secs(10);
+const SWITCH_AGAIN_MAX: Mono = Mono::from_secs(600);
 
 impl Supervisor {
     /// The request that waits for an answer.
@@ -60,12 +63,19 @@ impl Supervisor {
         }
     }
 
-    /// A switch came to its end, whatever that is: the request for it is answered.
-    pub(super) fn switch_ended(&mut self, now: Now, reason: &str, effects: &mut Vec<Effect>) {
-        let wanted = self.desired.as_ref().and_then(|desired| desired.switchover.clone());
-        if let Some(wanted) = wanted.filter(|_| reason == REQUESTED) {
+    /// A switch came to its end, whatever that is: the request for it is answered. What was asked for meanwhile is not.
+    pub(super) fn switch_ended(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        if let Some(wanted) = self.carried_out.take() {
             self.clear_request(now, wanted, effects);
         }
+    }
+
+    /// A switch did not come about: the next one of our own decision waits, longer each time.
+    pub(super) fn switch_failed(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let pause = SWITCH_AGAIN * 2_u32.saturating_pow(self.failed_switches.min(6));
+        self.failed_switches = self.failed_switches.saturating_add(1);
+        self.switch_not_before = now.mono + pause.min(SWITCH_AGAIN_MAX);
+        self.switch_ended(now, effects);
     }
 
     fn clear_request(&mut self, now: Now, value: String, effects: &mut Vec<Effect>) {

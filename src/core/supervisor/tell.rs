@@ -3,6 +3,7 @@
 use super::Supervisor;
 use crate::api::status::{PlanKind, PlanStep, Supervision};
 use crate::core::advance::{Opened, Recorded};
+use crate::core::decide::REQUESTED;
 use crate::core::event::{Effect, Measure, Notice, RoleCommand, StateGauges};
 use crate::core::facts::{Desired, Mono, Now, RouteFact};
 use crate::core::health::{Health, judge};
@@ -10,9 +11,6 @@ use crate::core::held::Held;
 
 /// A hold is told when it begins, and then this often.
 const REPEAT: Mono = Mono::from_secs(600);
-
-/// Pause before a switch of our own decision is tried again.
-const SWITCH_AGAIN: Mono = Mono::from_secs(10);
 
 impl Supervisor {
     pub(super) fn tell(
@@ -124,6 +122,13 @@ impl Supervisor {
                 }
             }
             Recorded::Claimed => {
+                let requested = plan.as_ref().is_some_and(|plan| {
+                    plan.kind == PlanKind::Switchover
+                        && plan.reason == REQUESTED
+                        && plan.step < PlanStep::Promoted
+                });
+                let wanted = self.desired.as_ref().and_then(|desired| desired.switchover.clone());
+                self.carried_out = self.carried_out.take().or(wanted.filter(|_| requested));
                 if let Some(plan) = self.record.plan.as_ref().filter(|plan| plan.step < PlanStep::Promoted) {
                     let message =
                         format!("carrying on an unfinished {:?} at step {:?}", plan.kind, plan.step);
@@ -146,11 +151,17 @@ impl Supervisor {
             Recorded::Promoted => {
                 self.story.on_record = Some(now.mono);
                 self.tell(false, "MasterPromoted", format!("{to} is the master"), effects);
-                self.switch_ended(now, &reason, effects);
+                if plan.as_ref().is_some_and(|plan| plan.to != plan.from) {
+                    self.failed_switches = 0;
+                }
+                self.switch_ended(now, effects);
             }
             Recorded::FalseAlarm => {
                 let message = format!("{from} answers as a well master: the failover is called off");
                 self.tell(false, "FalseAlarm", message, effects);
+                if plan.as_ref().is_some_and(|plan| plan.kind == PlanKind::Switchover) {
+                    self.switch_failed(now, effects);
+                }
                 if let Some(plan) = before.plan.as_ref() {
                     effects.push(Effect::Measure(Measure::FalseAlarm { kind: plan.kind }));
                 }
@@ -162,16 +173,14 @@ impl Supervisor {
             Recorded::SwitchGivenUp { why } => {
                 let message = format!("{from} stays the master, nobody was demoted: {why}");
                 self.tell(true, "SwitchoverGivenUp", message, effects);
-                self.switch_not_before = now.mono + SWITCH_AGAIN;
-                self.switch_ended(now, &reason, effects);
+                self.switch_failed(now, effects);
             }
             Recorded::Undone => {
                 let message = format!(
                     "the successor did not receive everything that {from} had: {from} is promoted again"
                 );
                 self.tell(true, "SwitchoverUndone", message, effects);
-                self.switch_not_before = now.mono + SWITCH_AGAIN;
-                self.switch_ended(now, &reason, effects);
+                self.switch_failed(now, effects);
             }
             Recorded::SwitchBroken => {
                 let message = format!("{from} was lost on the way to {to}: going on as a failover");

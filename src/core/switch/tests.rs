@@ -53,7 +53,7 @@ fn look_at_successor() -> Advance {
 }
 
 fn paused(scene: &mut Scene, ago: Duration, position: i64) {
-    scene.member(0).paused = Some((NOW.saturating_sub(ago), position));
+    scene.member(0).paused = Some(Paused { at: NOW.saturating_sub(ago), goal: position, ended: false });
 }
 
 /// The old master stepped down this long ago, at this position.
@@ -87,15 +87,47 @@ fn writes_are_held_back_until_the_successor_has_caught_up_then_the_master_steps_
 }
 
 #[test]
-fn a_successor_that_does_not_catch_up_ends_the_switch_and_the_pause() {
+fn a_successor_that_does_not_catch_up_ends_the_pause_and_then_the_switch() {
     let mut scene = switching();
+    scene.step_since = NOW.saturating_sub(100 * MS);
     paused(&mut scene, 81 * MS, 1001);
     assert_eq!(commanded(&scene), ("u0".to_owned(), RoleCommand::Unpause));
-    scene.member(0).paused = None;
-    scene.step_since = NOW.saturating_sub(3 * SECOND);
+    scene.member(0).paused.as_mut().unwrap().ended = true;
     let (next, what) = recorded(&scene);
-    assert!(matches!(what, Recorded::SwitchGivenUp { .. }));
+    assert!(matches!(what, Recorded::SwitchGivenUp { why } if why.contains("did not catch up")));
     assert_eq!((next.plan, next.write_quorum.effective), (None, 1), "the write quorum is back");
+}
+
+#[test]
+fn the_pause_of_an_earlier_switch_says_nothing() {
+    let mut scene = switching();
+    paused(&mut scene, SECOND, 900);
+    assert_eq!(commanded(&scene), ("u0".to_owned(), RoleCommand::Pause { millis: PAUSE_MS }));
+}
+
+#[test]
+fn a_master_that_is_cut_off_from_us_while_it_is_told_to_pause_stays_the_master() {
+    let mut scene = switching();
+    scene.step_since = NOW.saturating_sub(10 * SECOND);
+    scene.hang(0, 9 * SECOND);
+    scene.command_under_way(0);
+    assert!(
+        matches!(recorded(&scene).1, Recorded::SwitchGivenUp { .. }),
+        "nobody was demoted, and its replicas hear it"
+    );
+}
+
+#[test]
+fn a_successor_that_hangs_on_its_promotion_is_said_and_ended_with_its_pod() {
+    let mut scene = switching();
+    stepped_down(&mut scene, 70 * SECOND, 1000);
+    scene.step_since = NOW.saturating_sub(70 * SECOND);
+    scene.command_under_way(1);
+    assert_eq!(next(&scene), Advance::default(), "its reply may come");
+    scene.hang(1, 65 * SECOND);
+    let stuck = next(&scene);
+    assert_eq!(stuck.held.unwrap().0, crate::core::held::Held::WaitingForTarget);
+    assert_eq!(stuck.acts, [Act::DeletePod { uid: "u1".to_owned() }]);
 }
 
 #[test]

@@ -75,6 +75,16 @@ fn row_29_a_busy_master_is_waited_for_then_its_script_is_ended_then_it_counts_as
         matches!(&decision, Decision::Do(act, Some((Held::BusyMaster, _))) if **act == kill),
         "{decision:?}"
     );
+    let mut after_a_silence = busy_for(2 * SECOND);
+    after_a_silence.member(0).bad_since = Some(NOW.saturating_sub(7 * SECOND));
+    for ordinal in [1, 2] {
+        after_a_silence.info(ordinal).last_io = Some(6);
+    }
+    assert_eq!(
+        held(&after_a_silence),
+        ("BusyMaster", Held::BusyMaster),
+        "first it was silent, now it says why"
+    );
     let mut for_long = busy_for(61 * SECOND);
     for ordinal in [1, 2] {
         for_long.lose_link(ordinal, 50 * SECOND);

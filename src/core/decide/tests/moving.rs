@@ -16,7 +16,7 @@ fn row_12_a_master_whose_pod_is_being_deleted_hands_over() {
     scene.member(1).pod.terminating = true;
     assert_eq!(switches(&scene).2, "red-2", "not to one that leaves as well");
     scene.switch_not_before = NOW + SECOND;
-    assert_eq!(said(&scene), ("LeavingMaster", None), "the last attempt was a moment ago");
+    assert_eq!(said(&scene), ("LeavingMaster", Some(Held::NoSuccessor)), "the last attempt was a moment ago");
 }
 
 #[test]
@@ -45,6 +45,9 @@ fn row_32_a_master_that_cannot_save_hands_over_to_one_that_can() {
     scene.info(0).cannot_save = true;
     scene.info(1).cannot_save = true;
     assert_eq!(switches(&scene), ("SickMaster", "MasterCannotSave", "red-2".to_owned()));
+    scene.last_switch_ago = Some(100);
+    assert_eq!(said(&scene), ("SickMaster", None), "it was moved a moment ago");
+    scene.last_switch_ago = None;
     scene.info(2).cannot_save = true;
     assert_eq!(said(&scene), ("SickMaster", Some(Held::SickMaster)), "they share the fault");
 }
