@@ -44,6 +44,16 @@ impl Exclusion {
 
 /// May this pod be promoted?
 pub fn examine<'a>(situation: &Situation<'a>, member: &'a Member) -> Result<Candidate<'a>, Exclusion> {
+    let found = comparable(situation, member)?;
+    let empty = found.info.keys == 0 && situation.record.ever_had_data;
+    if empty && !emptied_by_users(situation) && !nobody_has_data(situation) {
+        return Err(Exclusion::Empty);
+    }
+    Ok(found)
+}
+
+/// Could its position be compared with others'? Whether it has data is not asked.
+pub fn comparable<'a>(situation: &Situation<'a>, member: &'a Member) -> Result<Candidate<'a>, Exclusion> {
     let Some(info) = member.reading(situation.now) else { return Err(Exclusion::Unreachable) };
     if member.outstanding.is_some() {
         return Err(Exclusion::CommandUnderWay);
@@ -61,10 +71,6 @@ pub fn examine<'a>(situation: &Situation<'a>, member: &'a Member) -> Result<Cand
     let foreign = !situation.in_lineage(&info.replid, offset) && !is_only_id(situation, &info.replid);
     if foreign && on(Mechanism::LineageCompared) {
         return Err(Exclusion::StaleLineage);
-    }
-    let empty = info.keys == 0 && situation.record.ever_had_data;
-    if empty && !emptied_by_users(situation) && !nobody_has_data(situation) {
-        return Err(Exclusion::Empty);
     }
     Ok(Candidate { member, info, offset })
 }

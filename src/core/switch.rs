@@ -102,7 +102,8 @@ pub fn requested<'a>(situation: &Situation<'a>, wanted: &str) -> Result<Option<S
 
 /// May this pod take over now?
 fn examine<'a>(situation: &Situation<'a>, member: &'a Member) -> Result<Successor<'a>, &'static str> {
-    let found = candidate::examine(situation, member).map_err(candidate::Exclusion::as_str)?;
+    // Its last answer may be older than the first key; it is promoted only with everything that the master had.
+    let found = candidate::comparable(situation, member).map_err(candidate::Exclusion::as_str)?;
     if !situation.in_sync(member) {
         return Err("is not in sync");
     }

@@ -276,6 +276,13 @@ fn a_broken_switch_chooses_nobody_else_before_the_recorded_successor_was_read_fe
 }
 
 #[test]
+fn a_replica_in_sync_that_has_not_told_of_the_first_key_yet_may_take_over() {
+    let mut scene = Scene::settled(3);
+    scene.info(1).keys = 0;
+    assert!(requested(&scene.situation(), "red-1").unwrap().is_some());
+}
+
+#[test]
 fn only_the_last_minutes_switch_forbids_any() {
     let mut scene = Scene::settled(3);
     for (ago, allowed) in [(None, true), (Some(59), false), (Some(60), true), (Some(-5), true)] {
