@@ -54,7 +54,7 @@ impl World {
                 let id = id_text(process.replid);
                 let known = record.lineage.iter().any(|lineage| lineage.id == id);
                 // One that serves already is told nothing new: the command lay in the socket of a stopped master.
-                if !process.serves && !(is_master && known) {
+                if !(process.serves || (is_master && known)) {
                     self.broke("I6", |world| {
                         format!("{} lets replicas in under {id}, which is not on record", world.name_of(pid))
                     });
