@@ -15,7 +15,7 @@ use crate::timeline::{self, Course, Moment};
 /// Longer than any failover here, shorter than any patience.
 const LIMIT: Duration = Duration::from_secs(60);
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     KillProcess,
     DeletePod,

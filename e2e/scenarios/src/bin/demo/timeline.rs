@@ -66,8 +66,14 @@ pub fn told(logs: &str, since: Timestamp) -> Vec<Told> {
 
 /// When the successor said that it is master.
 pub fn promoted(told: &[Told], last: &LastFailover, moment: Moment) -> Option<Instant> {
-    let stage = last.stages.and_then(|stages| stages.promoted)?;
-    moment.instant(first(told, "MasterSuspected")?)?.checked_add(Duration::from_millis(stage))
+    let stages = last.stages?;
+    let promoted = stages.promoted?;
+    // A switch begins with the decision, which nobody tells before it is on record.
+    let (from, stage) = match first(told, "MasterSuspected") {
+        Some(suspected) => (suspected, promoted),
+        None => (first(told, "SwitchoverStarted")?, promoted.checked_sub(stages.recorded?)?),
+    };
+    moment.instant(from)?.checked_add(Duration::from_millis(stage))
 }
 
 fn first(told: &[Told], reason: &str) -> Option<Timestamp> {
@@ -80,11 +86,14 @@ impl Course {
         self.stages().iter().all(|(at, ..)| at.is_some())
     }
 
-    fn stages(&self) -> [(Option<Instant>, &'static str, String); 6] {
+    fn stages(&self) -> Vec<(Option<Instant>, &'static str, String)> {
         let told = |reason| first(&self.told, reason).and_then(|at| self.moment.instant(at));
-        [
-            (told("MasterSuspected"), "detected", format!("the operator misses {}", self.old)),
-            (told("FailoverStarted"), "recorded", "the intent is in the status".to_owned()),
+        let recorded = told("FailoverStarted").or_else(|| told("SwitchoverStarted"));
+        // A pod that is told to end hands over before anybody misses it.
+        let missed = (told("MasterSuspected"), "detected", format!("the operator misses {}", self.old));
+        let noticed = (self.fault == Fault::KillProcess).then_some(missed);
+        let rest = [
+            (recorded, "recorded", "the intent is in the status".to_owned()),
             (self.promoted, "promoted", format!("{} has answered as the master", self.new)),
             (
                 self.routed.and_then(|at| self.moment.instant(at)),
@@ -93,7 +102,8 @@ impl Course {
             ),
             (Some(self.direct), "first write", "directly".to_owned()),
             (Some(self.service), "first write", "through the Service".to_owned()),
-        ]
+        ];
+        noticed.into_iter().chain(rest).collect()
     }
 
     pub fn print(&self) {
