@@ -8,7 +8,6 @@ use std::time::Duration;
 use super::candidate;
 use super::event::RoleCommand;
 use super::facts::{Info, Mono, Profile, Role};
-use super::heal;
 use super::health::{Death, Health, judge};
 use super::held::Held;
 use super::mechanism::{Mechanism, on};
@@ -16,6 +15,7 @@ use super::members::{Class, Member, PROBE_DEADLINE};
 use super::permission::{Permission, permit};
 use super::plan::{self, Author};
 use super::situation::Situation;
+use super::successor::{self, Fate};
 use super::switch;
 use crate::api::status::{Plan, PlanKind, PlanStep, ProcessRef, Supervision};
 
@@ -30,9 +30,6 @@ const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// How long members that do not answer may delay the choice.
 const STRAGGLERS: Duration = Duration::from_millis(500);
-
-/// A process on which the plan depends may be out of reach for so long before another operator tries.
-const YIELD_AFTER: Duration = Duration::from_secs(30);
 
 /// `min-replicas-max-lag` plus the time until the server's cron looks at it, plus reserve.
 pub const DRAIN: Duration = Duration::from_secs(5);
@@ -116,7 +113,7 @@ impl Advance {
         Self { acts: vec![act], held: None }
     }
 
-    fn hold(held: Held, message: String) -> Self {
+    pub(super) fn hold(held: Held, message: String) -> Self {
         Self { acts: Vec::new(), held: Some((held, message)) }
     }
 
@@ -237,29 +234,16 @@ fn chosen(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advanc
     let Some(to) = &plan.to else {
         return Advance::record(plan::choose_again(situation.record, author), Recorded::ChooseAgain);
     };
-    let member = situation.member_of(to);
-    let unread = member.and_then(|member| member.reading(situation.now)).is_none();
-    if has_ended(situation, to, member) || (unread && !on(Mechanism::NobodyElseMeanwhile)) {
-        return ended(situation, plan, author);
-    }
-    let Some(member) = member else {
-        return waiting_for(to, "its pod is gone, but its process is not proven ended");
-    };
-    let Some(info) = member.reading(situation.now).filter(|_| member.is(to)) else {
-        return waiting_with_remedy(situation, to, member);
+    let (member, info) = match successor::fate(situation, to) {
+        Fate::Ended => return ended(situation, plan, author),
+        Fate::Open(wait) => return wait,
+        Fate::Answers { member, info } => (member, info),
     };
     if member.outstanding.is_some() {
         return Advance::default();
     }
     if info.role == Role::Master {
-        let known = situation.record.lineage.iter().any(|lineage| lineage.id == info.replid);
-        return if known {
-            // Not by this plan: an older master. Make it a replica, then promote it as recorded.
-            command(&to.uid, RoleCommand::Demote)
-        } else {
-            let members = std::iter::once(&to.uid).chain(&plan.overwrites).cloned().collect();
-            Advance::record(plan::promoted(situation.record, to, info, members), Recorded::Promoted)
-        };
+        return successor::found_as_master(situation, plan, to, info);
     }
     // It was read, and it is no master: nothing is done yet that could not be left.
     if matches!(plan.kind, PlanKind::Failover | PlanKind::Switchover)
@@ -270,44 +254,9 @@ fn chosen(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advanc
         return Advance::record(plan::give_up(&plan::claim(situation.record, author)), Recorded::FalseAlarm);
     }
     if info.loading {
-        return waiting_for(to, "it is loading its data");
+        return successor::waiting_for(to, "it is loading its data");
     }
-    promote(situation, to)
-}
-
-/// With the write quorum that the plan recorded: what the record says is in force from the promotion on.
-pub(super) fn promote(situation: &Situation<'_>, to: &ProcessRef) -> Advance {
-    command(&to.uid, RoleCommand::Promote { write_quorum: situation.record.write_quorum.effective })
-}
-
-pub(super) fn waiting_with_remedy(situation: &Situation<'_>, to: &ProcessRef, member: &Member) -> Advance {
-    let mut wait = waiting_for(to, "it does not answer");
-    wait.acts.extend(remedy(situation, member));
-    wait
-}
-
-/// What helps when a plan depends on a process that does not answer: a hung one is ended with its pod; one that cannot
-/// be reached from here may be from another operator.
-fn remedy(situation: &Situation<'_>, member: &Member) -> Option<Act> {
-    if heal::has_hung(situation, member) {
-        return Some(Act::DeletePod { uid: member.pod.uid.clone() });
-    }
-    let away = member.class(situation.now) == Class::Unroutable;
-    (away && situation.now >= situation.step_since + YIELD_AFTER).then_some(Act::YieldLease)
-}
-
-/// Nothing of the recorded successor is left: its pod runs another process; or its listener went away with our
-/// connection; or its pod has been gone for longer than any lease. Until it is on record nobody was routed to
-/// it and nobody could sync from it.
-pub(super) fn has_ended(situation: &Situation<'_>, to: &ProcessRef, member: Option<&Member>) -> bool {
-    let Some(member) = member else { return situation.now >= situation.step_since + DRAIN };
-    let replaced = member.process().is_some_and(|process| process.run_id != to.run_id);
-    let gone = member.is_gone() && member.run_id.as_deref() == Some(&to.run_id);
-    let deleted = member.link_id().is_none()
-        && member
-            .unlisted_since
-            .is_some_and(|since| situation.now >= since.max(situation.step_since) + DRAIN);
-    replaced || gone || deleted
+    successor::promote(situation, to)
 }
 
 /// The recorded successor is proven ended.
@@ -321,17 +270,6 @@ fn ended(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> Advance
             Advance::record(plan::give_up(situation.record), Recorded::Abandoned)
         }
     }
-}
-
-pub(super) fn waiting_for(to: &ProcessRef, why: &str) -> Advance {
-    Advance::hold(
-        Held::WaitingForTarget,
-        format!(
-            "{} is recorded as the next master and may have been promoted already, but {why}; nobody else is \
-             promoted until that is known",
-            to.pod
-        ),
-    )
 }
 
 /// Record the best candidate, if it may be promoted now.
@@ -363,18 +301,14 @@ fn choose(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>, death: &D
             ),
         ),
         Some(best) => match best.member.process() {
-            Some(to) if !on(Mechanism::SuccessorOnRecord) => promote(situation, &to),
-            Some(to)
-                if candidate::too_stale(situation, from, &best).is_none()
-                    || was_accepted(situation, plan) =>
-            {
-                let next = plan::choose(situation.record, author, to);
-                Advance::record(next, Recorded::Chosen { offset: best.offset })
-            }
-            Some(_) => Advance::hold(
-                Held::TooStale,
-                candidate::too_stale(situation, from, &best).unwrap_or_default(),
-            ),
+            Some(to) if !on(Mechanism::SuccessorOnRecord) => successor::promote(situation, &to),
+            Some(to) => match candidate::too_stale(situation, from, &best) {
+                Some(message) if !was_accepted(situation, plan) => Advance::hold(Held::TooStale, message),
+                _ => {
+                    let next = plan::choose(situation.record, author, to);
+                    Advance::record(next, Recorded::Chosen { offset: best.offset })
+                }
+            },
             None => Advance::default(),
         },
         // Nobody was promoted and the old master is certainly gone: other rules may know a way, like its restarted
@@ -401,24 +335,20 @@ fn was_accepted(situation: &Situation<'_>, plan: &Plan) -> bool {
 
 /// A switch left a successor on record: nobody else is chosen before it was read fenced, or has ended.
 fn unsettled(situation: &Situation<'_>, plan: &Plan, to: &ProcessRef) -> Option<Advance> {
-    let member = situation.member_of(to);
-    if has_ended(situation, to, member) || !on(Mechanism::NobodyElseMeanwhile) {
+    if !on(Mechanism::NobodyElseMeanwhile) {
         return None;
     }
-    let Some(member) = member else {
-        return Some(waiting_for(to, "its pod is gone, but its process is not proven ended"));
-    };
-    let Some(info) = member.settled(situation.now).filter(|_| member.is(to)) else {
-        return Some(waiting_with_remedy(situation, to, member));
-    };
-    if info.role == Role::Master {
-        let members = std::iter::once(&to.uid).chain(&plan.overwrites).cloned().collect();
-        return Some(Advance::record(
-            plan::promoted(situation.record, to, info, members),
-            Recorded::Promoted,
-        ));
+    match successor::fate(situation, to) {
+        Fate::Ended => None,
+        Fate::Open(wait) => Some(wait),
+        Fate::Answers { member, .. } if member.outstanding.is_some() => {
+            Some(successor::waiting_for_answer(situation, to, member))
+        }
+        Fate::Answers { info, .. } if info.role == Role::Master => {
+            Some(successor::found_as_master(situation, plan, to, info))
+        }
+        Fate::Answers { info, .. } => (!info.is_fenced()).then(Advance::default), // it is being cut
     }
-    (!info.is_fenced()).then(Advance::default) // it is being cut
 }
 
 /// Cut each replica that can be reached and is not cut yet, the old master included if somebody made it one. Any

@@ -139,9 +139,10 @@ pub fn too_stale(situation: &Situation<'_>, from: &ProcessRef, best: &Candidate<
     (missing > allowed && best.member.pod.uid != from.uid && !situation.acknowledged()).then(|| {
         format!(
             "{} has the newest data, but lacks {missing} bytes of what {} had, and spec.failover.maxLostBytes is \
-             {allowed}: a pod that has more is waited for. To accept the loss, annotate the RedisCluster with \
-             redis-ha.dev/acknowledge={}",
-            best.member.pod.name, from.pod, situation.record.epoch
+             {allowed}: a pod that has more is waited for. To accept the loss, {}",
+            best.member.pod.name,
+            from.pod,
+            situation.how_to_acknowledge()
         )
     })
 }

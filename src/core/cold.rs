@@ -82,9 +82,11 @@ pub fn restart(situation: &Situation<'_>, from: &ProcessRef) -> Option<Cold> {
     if situation.desired.profile == Profile::Durable && !situation.acknowledged() {
         return Some(Cold::Refuse(format!(
             "{}, the last master, did not bring its data back, and what {} has ({} keys) cannot be compared with it: in \
-             the profile Durable a person decides. To go on with that, annotate the RedisCluster with \
-             redis-ha.dev/acknowledge={}",
-            from.pod, member.pod.name, info.keys, situation.record.epoch
+             the profile Durable a person decides. To go on with that, {}",
+            from.pod,
+            member.pod.name,
+            info.keys,
+            situation.how_to_acknowledge()
         )));
     }
     let why = format!(

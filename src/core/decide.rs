@@ -4,7 +4,7 @@
 //! its order carries the safety: may we act at all, is what is recorded still true, is the master alive, and
 //! only then who replaces it. `docs/decision-table.md` names the rows in words.
 
-pub use moving::REQUESTED;
+pub use moving::is_requested;
 
 mod alive;
 mod dead;
@@ -117,7 +117,7 @@ pub fn decide(situation: &Situation<'_>) -> (&'static str, Decision) {
 fn by_hand(situation: &Situation<'_>, decision: Decision) -> Decision {
     let Decision::Open(draft, _) = &decision else { return decision };
     let Some(from) = &draft.from else { return decision };
-    let asked_for = draft.kind == PlanKind::Switchover && draft.reason == moving::REQUESTED;
+    let asked_for = is_requested(draft.kind, draft.reason);
     if situation.desired.automatic || asked_for || draft.to.as_ref().is_some_and(|to| to.pod == from.pod) {
         return decision;
     }
@@ -150,9 +150,4 @@ fn first_ordinal(readings: &[(&Member, &Info)]) -> Option<ProcessRef> {
 fn open(kind: PlanKind, reason: &'static str, from: Option<ProcessRef>, to: Option<ProcessRef>) -> Decision {
     let draft = Draft { to, ..Draft::new(kind, reason, from) };
     Decision::Open(Box::new(draft), Death::Definitive(reason))
-}
-
-/// What a person has to say before a decision that may cost data is carried out.
-fn how_to_acknowledge(situation: &Situation<'_>) -> String {
-    format!("annotate the RedisCluster with redis-ha.dev/acknowledge={}", situation.record.epoch)
 }

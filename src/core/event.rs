@@ -165,6 +165,22 @@ pub enum Effect {
     Measure(Measure),
 }
 
+impl Effect {
+    /// Something that decisions rest on is changed by it. Labels and Events are for people.
+    pub fn is_change(&self) -> bool {
+        matches!(
+            self,
+            Effect::Command { .. }
+                | Effect::WriteStatus { .. }
+                | Effect::Route { .. }
+                | Effect::RouteReads { .. }
+                | Effect::DeletePod { .. }
+                | Effect::ClearSwitchover { .. }
+                | Effect::YieldLease
+        )
+    }
+}
+
 /// What must still be true for a status write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expect {

@@ -343,6 +343,15 @@ impl Member {
         self.busy_since = None;
     }
 
+    /// It answered, but not what was asked: a script runs, or it does not let us in.
+    pub fn turned_away(&mut self, now: Mono, why: String) {
+        if why.starts_with("BUSY") {
+            self.busy_since.get_or_insert(now);
+        } else {
+            self.denied = Some(why);
+        }
+    }
+
     pub fn suspect(&mut self, now: Mono) {
         self.bad_since.get_or_insert(now);
     }

@@ -21,6 +21,7 @@ pub mod route;
 pub mod scene;
 pub mod situation;
 pub mod story;
+pub mod successor;
 pub mod supervisor;
 pub mod switch;
 pub mod valid;

@@ -7,6 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::facts::{Desired, Info, Mono, REDIS_PORT, Role};
 use super::members::{Class, Member, Members};
+use crate::api::names::ACKNOWLEDGE_ANNOTATION;
 use crate::api::status::{Plan, ProcessRef, Supervision};
 
 /// A replica that lags less than this behind its master's word is fresh.
@@ -58,6 +59,11 @@ impl<'a> Situation<'a> {
     /// A person has seen what happened up to this epoch.
     pub fn acknowledged(&self) -> bool {
         self.desired.acknowledged.is_some_and(|epoch| epoch >= self.record.epoch)
+    }
+
+    /// What a person has to do for a decision that may cost data.
+    pub fn how_to_acknowledge(&self) -> String {
+        format!("annotate the RedisCluster with {ACKNOWLEDGE_ANNOTATION}={}", self.record.epoch)
     }
 
     pub fn plan(&self) -> Option<&'a Plan> {

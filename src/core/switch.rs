@@ -10,9 +10,7 @@ mod tests;
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use super::advance::{
-    Act, Advance, Recorded, command, has_ended, is_silent, promote, waiting_for, waiting_with_remedy,
-};
+use super::advance::{Act, Advance, Recorded, command, is_silent};
 use super::candidate;
 use super::event::RoleCommand;
 use super::facts::{Info, NodeState, Role};
@@ -21,6 +19,7 @@ use super::mechanism::{Mechanism, on};
 use super::members::{Member, Paused};
 use super::plan::{self, Author};
 use super::situation::Situation;
+use super::successor::{self, Fate};
 use crate::api::status::{Plan, ProcessRef};
 
 /// How long the clients' writes are held back at most, in milliseconds.
@@ -55,7 +54,7 @@ pub struct Successor<'a> {
 /// What is wrong with each pod, in words.
 pub fn successor<'a>(
     situation: &Situation<'a>,
-    also: impl Fn(&Member, &Info) -> Result<(), &'static str>,
+    also: impl Fn(&Info) -> Result<(), &'static str>,
 ) -> Result<Successor<'a>, String> {
     let Some((master, _)) = situation.well_master() else {
         return Err("there is no master that answers".to_owned());
@@ -63,7 +62,7 @@ pub fn successor<'a>(
     let mut reasons = Vec::new();
     let mut fit = Vec::new();
     for member in situation.listed().filter(|member| member.pod.uid != master.pod.uid) {
-        match examine(situation, member).and_then(|found| also(found.member, found.info).map(|()| found)) {
+        match examine(situation, member).and_then(|found| also(found.info).map(|()| found)) {
             Ok(found) => fit.push(found),
             Err(why) => reasons.push(format!("{} {why}", member.pod.name)),
         }
@@ -89,7 +88,7 @@ pub fn requested<'a>(situation: &Situation<'a>, wanted: &str) -> Result<Option<S
                 "the master was moved {ago} s ago, and any pod is asked for again: within a minute a pod must be named"
             ));
         }
-        return successor(situation, |_, _| Ok(())).map(Some);
+        return successor(situation, |_| Ok(())).map(Some);
     }
     if wanted == master.pod.name {
         return Ok(None);
@@ -123,8 +122,11 @@ pub fn advance(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> A
     let (Some(from), Some(to)) = (&plan.from, &plan.to) else {
         return Advance::record(plan::give_up(situation.record), Recorded::Abandoned);
     };
-    if let Some(found) = promote_found(situation, plan, to) {
-        return found;
+    // By this plan, or by an older one; whatever became of the old master.
+    if let Some(member) = situation.member_of(to).filter(|member| member.is(to))
+        && let Some(info) = member.settled(situation.now).filter(|info| info.role == Role::Master)
+    {
+        return successor::found_as_master(situation, plan, to, info);
     }
     let busy = |process: &ProcessRef| {
         situation.member_of(process).is_some_and(|member| member.outstanding.is_some())
@@ -146,19 +148,6 @@ pub fn advance(situation: &Situation<'_>, plan: &Plan, author: &Author<'_>) -> A
     }
 }
 
-/// The successor is a master already: by this plan, or by an older one.
-fn promote_found(situation: &Situation<'_>, plan: &Plan, to: &ProcessRef) -> Option<Advance> {
-    let member = situation.member_of(to).filter(|member| member.is(to))?;
-    let info = member.settled(situation.now).filter(|info| info.role == Role::Master)?;
-    let known = situation.record.lineage.iter().any(|lineage| lineage.id == info.replid);
-    Some(if known {
-        command(&to.uid, RoleCommand::Demote)
-    } else {
-        let members = std::iter::once(&to.uid).chain(&plan.overwrites).cloned().collect();
-        Advance::record(plan::promoted(situation.record, to, info, members), Recorded::Promoted)
-    })
-}
-
 /// The old master still is one: pause, let the successor catch up, step down.
 fn hand_over(situation: &Situation<'_>, from: &ProcessRef, to: &ProcessRef) -> Advance {
     let Some((master, _)) = situation.well_master().filter(|(member, _)| member.is(from)) else {
@@ -175,20 +164,16 @@ fn hand_over(situation: &Situation<'_>, from: &ProcessRef, to: &ProcessRef) -> A
         Some(Err(why)) => return give_up(situation, from, &format!("{} {why}", to.pod)),
         None => return give_up(situation, from, &format!("{} is another process now", to.pod)),
     };
-    match paused_for_this(situation, master) {
-        None => command(&from.uid, RoleCommand::Pause { millis: PAUSE_MS }),
-        Some(Paused { ended: true, .. }) => {
-            give_up(situation, from, &format!("{} did not catch up in time", to.pod))
-        }
-        Some(Paused { at, goal, .. }) => {
-            if Member::position(info).is_some_and(|position| position >= goal) {
-                command(&from.uid, RoleCommand::StepDown)
-            } else if situation.now >= at + CATCH_UP {
-                give_up(situation, from, &format!("{} did not catch up in time", to.pod))
-            } else {
-                look_at(to)
-            }
-        }
+    let Some(pause) = paused_for_this(situation, master) else {
+        return command(&from.uid, RoleCommand::Pause { millis: PAUSE_MS });
+    };
+    let caught_up = Member::position(info).is_some_and(|position| position >= pause.goal);
+    if caught_up && !pause.ended {
+        command(&from.uid, RoleCommand::StepDown)
+    } else if pause.ended || situation.now >= pause.at + CATCH_UP {
+        give_up(situation, from, &format!("{} did not catch up in time", to.pod))
+    } else {
+        look_at(to)
     }
 }
 
@@ -205,22 +190,16 @@ fn take_over(situation: &Situation<'_>, from: &ProcessRef, to: &ProcessRef, auth
         return command(&from.uid, RoleCommand::Detach);
     }
     let undo = || Advance::record(plan::undo(situation.record, author, from), Recorded::Undone);
-    let member = situation.member_of(to);
-    let unread = member.and_then(|member| member.reading(situation.now)).is_none();
-    if has_ended(situation, to, member) || (unread && !on(Mechanism::NobodyElseMeanwhile)) {
-        return undo();
-    }
-    let Some(member) = member else {
-        return waiting_for(to, "its pod is gone, but its process is not proven ended");
-    };
-    let Some(info) = member.settled(situation.now).filter(|_| member.is(to)) else {
-        return waiting_with_remedy(situation, to, member);
+    let (member, info) = match successor::fate(situation, to) {
+        Fate::Ended => return undo(),
+        Fate::Open(wait) => return wait,
+        Fate::Answers { member, info } => (member, info),
     };
     let Some(end) = Member::position(old_info) else { return undo_when_silent(situation, member, undo) };
     let same = info.replid == old_info.replid;
     let complete = Member::position(info).is_some_and(|position| position >= end);
     if same && !info.loading && (complete || !on(Mechanism::FinalOffset)) {
-        return promote(situation, to);
+        return successor::promote(situation, to);
     }
     let since = old.fenced_since.unwrap_or(situation.now);
     if same && info.link_up && situation.now < since + LAST_BYTES {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Decision, SETTLE, first_ordinal, how_to_acknowledge, open, restarted};
+use super::{Decision, SETTLE, first_ordinal, open, restarted};
 use crate::api::status::{PlanKind, ProcessRef};
 use crate::core::advance::{Act, DRAIN};
 use crate::core::candidate;
@@ -210,7 +210,7 @@ pub(super) fn flapping(situation: &Situation<'_>) -> Option<Decision> {
                  commands). To replace it now, {}",
                 from.pod,
                 death.reason(),
-                how_to_acknowledge(situation)
+                situation.how_to_acknowledge()
             ),
         )
     })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Decision, how_to_acknowledge};
+use super::Decision;
 use crate::core::advance::{Act, Recorded};
 use crate::core::facts::{Info, Role};
 use crate::core::held::Held;
@@ -31,7 +31,7 @@ pub(super) fn empty_master(situation: &Situation<'_>) -> Option<Decision> {
                 "{} has no keys, under a replication id that is not on record, while replicas hold data: nothing is \
                  synced from it. If it was emptied on purpose, {}; if not, delete its pod, and a replica takes its place",
                 master.pod.name,
-                how_to_acknowledge(situation)
+                situation.how_to_acknowledge()
             ),
         )
     })
@@ -70,7 +70,7 @@ pub(super) fn external_failover(situation: &Situation<'_>) -> Option<Decision> {
                 process.pod,
                 to.pod,
                 to.pod,
-                how_to_acknowledge(situation)
+                situation.how_to_acknowledge()
             ),
         )
     })

@@ -16,7 +16,12 @@ use crate::core::switch;
 const NOT_AGAIN_WITHIN: i64 = 300;
 
 /// Reason of a switch that a person asked for.
-pub const REQUESTED: &str = "Requested";
+const REQUESTED: &str = "Requested";
+
+/// Did a person ask for this change?
+pub fn is_requested(kind: PlanKind, reason: &str) -> bool {
+    kind == PlanKind::Switchover && reason == REQUESTED
+}
 
 /// A person asked for it by annotation. What is not allowed is refused elsewhere.
 pub(super) fn requested(situation: &Situation<'_>) -> Option<Decision> {
@@ -55,13 +60,13 @@ pub(super) fn sick_master(situation: &Situation<'_>) -> Option<Decision> {
     if !info.cannot_save {
         return None;
     }
-    let healthy = switch::successor(situation, |_, info| {
+    let healthy = switch::successor(situation, |info| {
         if info.cannot_save { Err("cannot save its data either") } else { Ok(()) }
     });
     // Where each one falls sick in turn, moving on does not help.
     let lately = situation.last_switch_ago.is_some_and(|ago| (0..NOT_AGAIN_WITHIN).contains(&ago));
     Some(match healthy {
-        Ok(to) if may_begin(situation).is_some() && !lately => begin(situation, "MasterCannotSave", &to),
+        Ok(to) if may_begin(situation) && !lately => begin(situation, "MasterCannotSave", &to),
         Ok(_) => Decision::Heal(None),
         Err(why) => Decision::Heal(Some((
             Held::SickMaster,
@@ -80,8 +85,8 @@ fn replace(situation: &Situation<'_>, reason: &'static str, what: &str) -> Optio
     if situation.desired.replicas < 2 && situation.listed().count() < 2 {
         return None;
     }
-    Some(match switch::successor(situation, |_, _| Ok(())) {
-        Ok(to) if may_begin(situation).is_some() => begin(situation, reason, &to),
+    Some(match switch::successor(situation, |_| Ok(())) {
+        Ok(to) if may_begin(situation) => begin(situation, reason, &to),
         Ok(to) if situation.now < situation.switch_not_before => Decision::Heal(Some((
             Held::NoSuccessor,
             format!(
@@ -102,9 +107,9 @@ fn replace(situation: &Situation<'_>, reason: &'static str, what: &str) -> Optio
 }
 
 /// Nothing else is under way, and the last attempt is long enough ago.
-fn may_begin(situation: &Situation<'_>) -> Option<()> {
+fn may_begin(situation: &Situation<'_>) -> bool {
     let idle = situation.plan().is_none_or(|plan| plan.step == PlanStep::Promoted && situation.is_routed);
-    (idle && situation.now >= situation.switch_not_before).then_some(())
+    idle && situation.now >= situation.switch_not_before
 }
 
 fn begin(situation: &Situation<'_>, reason: &'static str, to: &switch::Successor<'_>) -> Decision {

@@ -1,6 +1,6 @@
 //! The master is well and stays. What its replicas need is done by healing; these rules name it. Pure.
 
-use super::{Decision, how_to_acknowledge};
+use super::Decision;
 use crate::core::facts::{Info, REDIS_PORT, Role};
 use crate::core::heal;
 use crate::core::held::Held;
@@ -69,7 +69,7 @@ fn heal_only(situation: &Situation<'_>) -> Decision {
             "{} holds writes that the recorded data does not have, from before the last change of the master: in the \
              profile Durable it is not overwritten before a person has looked. To let it be overwritten, {}",
             diverged.join(", "),
-            how_to_acknowledge(situation)
+            situation.how_to_acknowledge()
         ),
     )))
 }

@@ -1,6 +1,6 @@
 //! Events into state. Nothing is decided here. Pure.
 
-use super::{Mode, PendingRoute, Slice, Supervisor};
+use super::{Mode, Slice, Supervisor};
 use crate::api::status::RedisClusterStatus;
 use crate::core::event::{
     CommandOutcome, DialOutcome, Effect, Event, Knock, ProbeOutcome, RoleCommand, Stored, WriteOutcome,
@@ -11,12 +11,6 @@ use crate::core::situation::Situation;
 
 /// Pause before the object is read again after the API server did not answer: doubled up to this.
 const READ_PAUSE_MAX: Mono = Mono::from_secs(2);
-
-/// kube-proxy waits a second at most, by default, before it takes a second change.
-const EVICT_AFTER: Mono = Mono::from_millis(1500);
-
-/// The replicas' slice is written this long after the master's at the earliest, and after a failure.
-const READS_AFTER: Mono = Mono::from_secs(1);
 
 /// Pause before a server that refused a command gets another one.
 const COMMAND_PAUSE: Mono = Mono::from_millis(200);
@@ -223,12 +217,8 @@ impl Supervisor {
                 member.suspect(now);
                 member.refused = None;
                 member.unroutable_since = None;
-                if why.starts_with("BUSY") {
-                    member.denied = None;
-                    member.busy_since.get_or_insert(now);
-                } else {
-                    member.denied = Some(why);
-                }
+                member.denied = None;
+                member.turned_away(now, why);
                 member.dial_failed(now);
             }
             DialOutcome::Broken(_) => {
@@ -264,11 +254,7 @@ impl Supervisor {
             ProbeOutcome::Answered(info) => member.answered(now, asked_at, *info),
             ProbeOutcome::Refused(why) => {
                 member.asked.retain(|asked| *asked > asked_at);
-                if why.starts_with("BUSY") {
-                    member.busy_since.get_or_insert(now);
-                } else {
-                    member.denied = Some(why);
-                }
+                member.turned_away(now, why);
                 member.sample = member.sample.take().map(|mut sample| {
                     sample.answered_at = now;
                     sample
@@ -393,59 +379,6 @@ impl Supervisor {
             }
         }
         self.step = step;
-    }
-
-    fn route_written(&mut self, now: Now, ticket: Ticket, outcome: WriteOutcome, effects: &mut Vec<Effect>) {
-        let Some(PendingRoute { written, leaves, .. }) =
-            self.routing.pending.take_if(|pending| pending.ticket == ticket)
-        else {
-            return;
-        };
-        match outcome {
-            WriteOutcome::Written => {
-                self.tell_routed(now, &written, effects);
-                // Proxies follow the slice late: until then they lead clients to the old pod, where nothing but
-                // `READONLY` awaits them, for as long as their connections live.
-                self.evictions.extend(leaves.map(|old| (old, now.mono + EVICT_AFTER)));
-                // The proxies' one immediate change was this one.
-                self.reads.not_before = now.mono + READS_AFTER;
-                self.routing.seen = Slice::Says(written);
-            }
-            WriteOutcome::Conflict => {
-                // Not a proof that we are old: the lease decides.
-                self.routing.seen = Slice::Unknown;
-                self.routing.retry_at = now.mono + Mono::from_millis(20);
-                self.check_lease(effects);
-            }
-            WriteOutcome::Gone | WriteOutcome::NotSent | WriteOutcome::Unknown(_) => {
-                self.routing.seen = Slice::Unknown;
-                self.routing.retry_at = now.mono + Mono::from_millis(250);
-            }
-            WriteOutcome::Denied(why) => {
-                self.tell_denied("the EndpointSlice of the master Service", &why, effects);
-                self.routing.retry_at = now.mono + Mono::from_secs(5);
-            }
-        }
-    }
-
-    fn reads_written(&mut self, now: Now, ticket: Ticket, outcome: WriteOutcome, effects: &mut Vec<Effect>) {
-        let Some((_, written)) = self.reads.pending.take_if(|(pending, _)| *pending == ticket) else {
-            return;
-        };
-        match outcome {
-            WriteOutcome::Written => self.reads.seen = Some(written),
-            // What is there comes through the watch, or is read by the next write.
-            WriteOutcome::Conflict
-            | WriteOutcome::Gone
-            | WriteOutcome::NotSent
-            | WriteOutcome::Unknown(_) => {
-                self.reads.not_before = now.mono + READS_AFTER;
-            }
-            WriteOutcome::Denied(why) => {
-                self.tell_denied("the EndpointSlice of the replicas Service", &why, effects);
-                self.reads.not_before = now.mono + Mono::from_secs(5);
-            }
-        }
     }
 
     fn lease_checked(&mut self, now: Mono, ticket: Ticket, held: bool) {

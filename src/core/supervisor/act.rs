@@ -3,33 +3,25 @@
 //! Order of safety: nothing without a known record; nothing without a claim of this lease term; no role command
 //! of a plan before the plan is on record and the lease was read live.
 
-use super::{Mode, PendingRoute, PendingWrite, Slice, Supervisor};
+use super::{Mode, PendingWrite, Supervisor};
 use crate::api::status::{PlanKind, PlanStep, RedisClusterStatus, Supervision};
 use crate::core::advance::{Act, Opened, Recorded, advance};
-use crate::core::decide::{Decision, REQUESTED, decide};
+use crate::core::decide::{Decision, decide};
 use crate::core::event::{Effect, Expect, Measure, RoleCommand};
-use crate::core::facts::{Desired, Mono, Now, ReadsFact, Role, RouteFact};
+use crate::core::facts::{Desired, Mono, Now};
 use crate::core::heal;
 use crate::core::health::{Death, Health, judge};
 use crate::core::held::Held;
 use crate::core::mechanism::{Mechanism, on};
 use crate::core::members::Outstanding;
 use crate::core::plan::{self, Author};
-use crate::core::reads::{self, JOIN_AFTER};
-use crate::core::route::{self, Wanted};
 use crate::core::story::Story;
-
-/// Pause between label writes for one pod: its own change must come back through the watch first.
-const LABEL_PAUSE: Mono = Mono::from_secs(2);
 
 /// Pause before a pod is read live again.
 const CONFIRM_PAUSE: Mono = Mono::from_secs(1);
 
 /// Pause before a pod is deleted again.
 const DELETE_PAUSE: Mono = Mono::from_secs(60);
-
-/// A pod is called a replica no longer after it was out of sync for this long.
-const LEAVE_AFTER: Mono = Mono::from_secs(1);
 
 impl Supervisor {
     pub(super) fn act(&mut self, now: Now, effects: &mut Vec<Effect>) {
@@ -123,9 +115,7 @@ impl Supervisor {
         let definitive = matches!(death, Death::Definitive(_)) && draft.kind != PlanKind::Switchover;
         self.definitive = definitive;
         self.untouched = next.plan.as_ref().map(|plan| plan.id.clone());
-        let requested = draft.kind == PlanKind::Switchover && draft.reason == REQUESTED;
-        self.carried_out =
-            self.desired.as_ref().and_then(|desired| desired.switchover.clone()).filter(|_| requested);
+        self.carried_out = self.request_for(draft.kind, draft.reason);
         self.story = Story {
             plan: next.plan.as_ref().map(|plan| plan.id.clone()).unwrap_or_default(),
             // A switch begins with the decision; there was nothing wrong before.
@@ -174,7 +164,7 @@ impl Supervisor {
         (next.acts, next.held)
     }
 
-    fn lease_is_checked(&self) -> bool {
+    pub(super) fn lease_is_checked(&self) -> bool {
         self.lease.as_ref().is_some_and(|(_, held)| *held)
     }
 
@@ -260,7 +250,7 @@ impl Supervisor {
         effects.push(Effect::YieldLease);
     }
 
-    fn command(&mut self, now: Mono, uid: &str, command: RoleCommand, effects: &mut Vec<Effect>) {
+    pub(super) fn command(&mut self, now: Mono, uid: &str, command: RoleCommand, effects: &mut Vec<Effect>) {
         let ticket = self.ticket();
         let Some(member) = self.members.get_mut(uid) else { return };
         let idle = member.outstanding.is_none() && now >= member.command_again_at;
@@ -317,178 +307,9 @@ impl Supervisor {
         effects.push(Effect::ConfirmPod { ticket, pod: process.pod, uid: process.uid });
     }
 
-    pub(super) fn is_routed(&self) -> bool {
-        let (Some(master), Slice::Says(seen)) = (&self.record.master, &self.routing.seen) else {
-            return false;
-        };
-        seen.uid.as_deref() == Some(&master.uid)
-    }
-
-    /// Make the master Service lead where it should.
-    fn steer(&mut self, now: Now, desired: &Desired, effects: &mut Vec<Effect>) {
-        if self.stored.is_none() || self.routing.pending.is_some() || now.mono < self.routing.retry_at {
-            return;
-        }
-        let situation = self.situation(now, desired);
-        let endpoint = match route::wanted(&situation) {
-            Wanted::Kept => return self.claim_route(effects),
-            Wanted::Nobody => None,
-            Wanted::To(endpoint) => Some(endpoint),
-        };
-        let idle = self.record.plan.is_none();
-        match &self.routing.seen {
-            Slice::Says(seen) if route::leads_to(seen, endpoint.as_ref()) => {
-                return self.claim_route(effects);
-            }
-            Slice::Absent if endpoint.is_none() => return,
-            // The watch tells soon what is there; an idle cluster has the time.
-            Slice::Unknown
-                if idle && (endpoint.is_none() || now.mono < self.evidence_since + Mono::from_secs(2)) =>
-            {
-                return;
-            }
-            _ => {}
-        }
-        // A slice that is ahead (the API server was set back, or the status was wiped) refuses older epochs.
-        let ahead = matches!(&self.routing.seen, Slice::Says(seen) if seen.epoch > self.record.epoch);
-        if !self.is_claimed() || ahead {
-            if self.write.is_none()
-                && let Some(next) = self.claim()
-            {
-                self.write(now, &next, Recorded::Claimed, effects);
-            }
-            return;
-        }
-        self.send_route(endpoint, effects);
-    }
-
-    /// Whoever takes over an open plan first writes the slice, so that a late write of the predecessor fails.
-    fn claim_route(&mut self, effects: &mut Vec<Effect>) {
-        let taken_over = self.record.plan.as_ref().is_some_and(|plan| plan.id != self.story.plan);
-        if !taken_over || !self.is_claimed() || self.routing.claimed == Some(self.record.epoch) {
-            return;
-        }
-        let Slice::Says(seen) = self.routing.seen.clone() else { return };
-        let endpoint =
-            self.members.values().find(|member| seen.uid.as_deref() == Some(&member.pod.uid)).and_then(
-                |member| {
-                    Some(crate::core::event::Endpoint {
-                        pod: member.pod.name.clone(),
-                        uid: member.pod.uid.clone(),
-                        ip: member.pod.ip?,
-                        node: member.pod.node.clone(),
-                    })
-                },
-            );
-        self.routing.claimed = Some(self.record.epoch);
-        self.send_route(endpoint, effects);
-    }
-
-    fn send_route(&mut self, endpoint: Option<crate::core::event::Endpoint>, effects: &mut Vec<Effect>) {
-        let ticket = self.ticket();
-        let epoch = self.record.epoch;
-        let written = RouteFact {
-            ip: endpoint.as_ref().map(|endpoint| endpoint.ip.to_string()),
-            uid: endpoint.as_ref().map(|endpoint| endpoint.uid.clone()),
-            epoch,
-        };
-        let leaves = match &self.routing.seen {
-            Slice::Says(RouteFact { uid: Some(old), .. }) if written.uid.as_ref() != Some(old) => {
-                Some(old.clone())
-            }
-            _ => None,
-        };
-        self.routing.pending = Some(PendingRoute { ticket, written, leaves });
-        effects.push(Effect::Route { ticket, endpoint, epoch });
-    }
-
-    /// Make the replicas Service lead where it should, after the master's.
-    fn steer_reads(&mut self, now: Now, desired: &Desired, effects: &mut Vec<Effect>) {
-        let busy = self.reads.pending.is_some() || self.routing.pending.is_some() || self.write.is_some();
-        if self.stored.is_none() || busy || now.mono < self.reads.not_before {
-            return;
-        }
-        let situation = self.situation(now, desired);
-        // While the master's slice lags behind the record, it comes first.
-        if situation.well_master().is_some() && !self.is_routed() {
-            return;
-        }
-        let Some(seen) = &self.reads.seen else { return };
-        let endpoints = reads::wanted(&situation, seen);
-        if reads::leads_to(seen, &endpoints) {
-            return;
-        }
-        let epoch = self.record.epoch;
-        let named = endpoints.iter().map(|endpoint| (endpoint.ip.to_string(), endpoint.uid.clone()));
-        let written = ReadsFact { endpoints: named.collect(), epoch };
-        let ticket = self.ticket();
-        self.reads.pending = Some((ticket, written));
-        effects.push(Effect::RouteReads { ticket, endpoints, epoch });
-    }
-
-    /// Cut the clients that still came to a pod after the Service had left it. A pod that does not answer by then
-    /// has none.
-    fn evict(&mut self, now: Now, desired: &Desired, effects: &mut Vec<Effect>) {
-        let due: Vec<String> =
-            self.evictions.iter().filter(|(_, at)| now.mono >= **at).map(|(uid, _)| uid.clone()).collect();
-        // Not while a change of the master may need its reply.
-        let changing = self.record.plan.as_ref().is_some_and(|plan| plan.step < PlanStep::Promoted);
-        if due.is_empty() || changing {
-            return;
-        }
-        if self.lease.is_none() && now.mono >= self.lease_retry_at {
-            self.check_lease(effects);
-        }
-        for uid in due {
-            let member = self.situation(now, desired).members.get(&uid);
-            let busy = member.is_some_and(|member| member.outstanding.is_some());
-            if busy || !self.is_claimed() || !self.lease_is_checked() {
-                continue; // later
-            }
-            let reading = member.and_then(|member| member.settled(now.mono));
-            let is_replica = reading.is_some_and(|info| info.role == Role::Replica);
-            self.evictions.remove(&uid);
-            if is_replica {
-                self.command(now.mono, &uid, RoleCommand::CutClients, effects);
-            }
-        }
-    }
-
-    /// Role labels, for people and budgets.
-    fn label(&mut self, now: Now, desired: &Desired, effects: &mut Vec<Effect>) {
-        if self.record.plan.as_ref().is_some_and(|plan| plan.step < PlanStep::Promoted)
-            || self.stored.is_none()
-        {
-            return;
-        }
-        let situation = self.situation(now, desired);
-        let now = now.mono;
-        let mut labels = Vec::new();
-        for member in situation.listed() {
-            let is_master = situation.master().is_some_and(|(master, _)| master.uid == member.pod.uid);
-            let role = if is_master {
-                Some("master")
-            } else if member.in_sync_since.is_some_and(|since| now >= since + JOIN_AFTER) {
-                Some("replica")
-            } else {
-                None
-            };
-            let out = member.out_of_sync_since.is_some_and(|since| now >= since + LEAVE_AFTER);
-            let undecided = role.is_none() && !out && member.pod.role_label.as_deref() != Some("master");
-            if role != member.pod.role_label.as_deref() && !undecided && !member.pod.terminating {
-                labels.push((member.pod.name.clone(), member.pod.uid.clone(), role));
-            }
-        }
-        for (pod, uid, role) in labels {
-            let fresh =
-                self.labelled.get(&uid).is_some_and(|(said, at)| *said == role && now < *at + LABEL_PAUSE);
-            if !fresh {
-                self.labelled.insert(uid.clone(), (role, now));
-                effects.push(Effect::Label { pod, uid, role });
-            }
-        }
-        let members = &self.members;
-        self.labelled.retain(|uid, _| members.contains_key(uid));
+    /// A plan is open whose promotion is not on record.
+    pub(super) fn is_changing(&self) -> bool {
+        self.record.plan.as_ref().is_some_and(|plan| plan.step < PlanStep::Promoted)
     }
 
     /// Kind of the open plan, for people.

@@ -8,6 +8,7 @@ mod act;
 mod observe;
 mod publish;
 mod requests;
+mod routing;
 mod tell;
 #[cfg(test)]
 mod tests;

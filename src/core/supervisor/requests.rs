@@ -4,6 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::Supervisor;
 use crate::api::status::PlanKind;
+use crate::core::decide::is_requested;
 use crate::core::event::Effect;
 use crate::core::facts::{Desired, Mono, Now};
 use crate::core::switch;
@@ -61,6 +62,11 @@ impl Supervisor {
                 self.clear_request(now, wanted, effects);
             }
         }
+    }
+
+    /// The request that a plan of this kind and reason carries out.
+    pub(super) fn request_for(&self, kind: PlanKind, reason: &str) -> Option<String> {
+        self.desired.as_ref()?.switchover.clone().filter(|_| is_requested(kind, reason))
     }
 
     /// A switch came to its end, whatever that is: the request for it is answered. What was asked for meanwhile is not.

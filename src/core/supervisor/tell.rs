@@ -3,7 +3,6 @@
 use super::Supervisor;
 use crate::api::status::{PlanKind, PlanStep, Supervision};
 use crate::core::advance::{Opened, Recorded};
-use crate::core::decide::REQUESTED;
 use crate::core::event::{Effect, Measure, Notice, RoleCommand, StateGauges};
 use crate::core::facts::{Desired, Mono, Now, RouteFact};
 use crate::core::health::{Health, judge};
@@ -122,14 +121,9 @@ impl Supervisor {
                 }
             }
             Recorded::Claimed => {
-                let requested = plan.as_ref().is_some_and(|plan| {
-                    plan.kind == PlanKind::Switchover
-                        && plan.reason == REQUESTED
-                        && plan.step < PlanStep::Promoted
-                });
-                let wanted = self.desired.as_ref().and_then(|desired| desired.switchover.clone());
-                self.carried_out = self.carried_out.take().or(wanted.filter(|_| requested));
-                if let Some(plan) = self.record.plan.as_ref().filter(|plan| plan.step < PlanStep::Promoted) {
+                if let Some(plan) = self.record.plan.clone().filter(|plan| plan.step < PlanStep::Promoted) {
+                    let request = self.request_for(plan.kind, &plan.reason);
+                    self.carried_out = self.carried_out.take().or(request);
                     let message =
                         format!("carrying on an unfinished {:?} at step {:?}", plan.kind, plan.step);
                     self.tell(false, "PlanTakenOver", message, effects);

@@ -5,7 +5,7 @@ use redis_ha_operator::api::status::PlanStep;
 use redis_ha_operator::core::event::{Effect, RoleCommand};
 use redis_ha_operator::core::facts::Role;
 
-use crate::operator::shell::{Standing, is_changing};
+use crate::operator::shell::Standing;
 use crate::redis::info::id_text;
 use crate::world::World;
 
@@ -13,7 +13,7 @@ impl World {
     /// The supervisor wants this done.
     pub fn check_effect(&mut self, op: usize, effect: &Effect) {
         let leads = matches!(self.operators[op].told, Some(Standing::Leading { .. }));
-        if is_changing(effect) && !leads {
+        if effect.is_change() && !leads {
             self.broke("I8", |world| format!("{} does {effect:?} without leading", world.operators[op].name));
         }
     }

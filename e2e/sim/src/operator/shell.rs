@@ -23,19 +23,6 @@ pub enum Standing {
     Following,
 }
 
-pub fn is_changing(effect: &Effect) -> bool {
-    matches!(
-        effect,
-        Effect::Command { .. }
-            | Effect::WriteStatus { .. }
-            | Effect::Route { .. }
-            | Effect::RouteReads { .. }
-            | Effect::DeletePod { .. }
-            | Effect::ClearSwitchover { .. }
-            | Effect::YieldLease
-    )
-}
-
 impl World {
     /// This operator's clock.
     pub fn mono(&self, op: usize) -> Mono {
@@ -116,7 +103,7 @@ impl World {
         let mut effects = self.operators[op].core.handle(now, event).into_iter();
         while let Some(effect) = effects.next() {
             self.check_effect(op, &effect);
-            if is_changing(&effect) {
+            if effect.is_change() {
                 self.note_effect(op, &effect);
                 let pause = self.operators[op].pause_next.take();
                 let crash = self.crash_here();
